@@ -1,0 +1,209 @@
+"""One attempt of one rank: model, optimizer and state as the last checkpoint left them, and the ending."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from cpufinetune.comms.gradients import GradientSync
+from cpufinetune.errors import JobError
+from cpufinetune.report.events import Result, Setup
+from cpufinetune.train import memory, precision, state
+from cpufinetune.train.batching import BatchPlan
+from cpufinetune.train.checkpoint.store import Checkpoint, CheckpointStore, digest, sync
+from cpufinetune.train.data import prepare
+from cpufinetune.train.data.batches import Schedule
+from cpufinetune.train.loop import Trainer
+from cpufinetune.train.model import source
+from cpufinetune.train.model.build import Built, build, parameter_groups, save_model
+
+if TYPE_CHECKING:
+    from cpufinetune.job.document import Job, Spec
+    from cpufinetune.train.emit import Emitter
+    from cpufinetune.train.settings import RankSettings
+
+CHECKPOINTS = "checkpoints"
+BEST = "best"
+MODEL = "model"
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
+
+
+def job_key(spec: Spec) -> str:
+    """Return a name for what is trained: a checkpoint of another model, data or recipe must not be resumed."""
+    parts = [asdict(part) for part in (spec.model, spec.dataset, spec.task, spec.training)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A trainer and what is left to do once it is done."""
+
+    trainer: Trainer
+    tokenizer_folder: Path
+    output: Path
+
+    def finish(self) -> None:
+        """Take the best weights, test them, and let rank 0 write the model folder."""
+        trainer = self.trainer
+        _take_best(trainer)
+        test = trainer.prepared.split("test")
+        metrics = dict(trainer.progress.best_metrics)
+        if test is not None:
+            trainer.emit.phase("Evaluate")
+            found = trainer.measure(test)
+            trainer.report_evaluation("test", found, best=False)
+            metrics = trainer.primary_first(found.metrics)
+        trainer.emit.resources()
+        if trainer.rank == 0:
+            trainer.emit.phase("Save")
+            self._save(metrics)
+
+    def _save(self, metrics: dict[str, float]) -> None:
+        final = self.output / MODEL
+        temporary = self.output / f".{MODEL}.writing"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            save_model(self.trainer.built.model, source.load_tokenizer(self.tokenizer_folder), temporary)
+            for path in (*temporary.iterdir(), temporary):
+                sync(path)
+        except Exception as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            free = shutil.disk_usage(self.output).free >> 20
+            raise JobError(
+                "OutputFull",
+                f"{final}: {error} ({free} MiB left)",
+                "free or enlarge the volume, then run the job again",
+            ) from error
+        # Only a model that is whole takes the place of an earlier one.
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+        sync(self.output)
+        weights = final / "model.safetensors"
+        self.trainer.emit.send(
+            Result,
+            path=str(final),
+            metrics=metrics,
+            checksum=f"sha256:{digest(weights)}",
+            bytes=sum(path.stat().st_size for path in final.iterdir()),
+            steps=self.trainer.progress.step,
+        )
+        self.trainer.checkpoints.clear()
+        self.trainer.best.clear()
+
+
+def _take_best(trainer: Trainer) -> None:
+    if trainer.progress.best_step in {None, trainer.progress.step}:
+        return
+    tensors = state.trainable(trainer.built.model)
+    if trainer.rank == 0:
+        found = trainer.best.read()
+        if found is not None and found.state["step"] == trainer.progress.best_step:
+            state.copy_into(tensors, found.tensors["model"])
+        else:
+            trainer.best.warn("the best weights are gone; the last ones are kept")
+    if trainer.world_size > 1:
+        state.broadcast(tensors.values())
+
+
+def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
+    """Build everything and resume from the newest whole checkpoint."""
+    spec, output = job.spec, Path(settings.output)
+    folder = source.locate(spec.model, None if settings.model_root is None else Path(settings.model_root))
+    prepared = prepare.load(Path(settings.prepared or ""))
+    built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0)
+    train = prepared.split("train")
+    if train is None:
+        raise JobError("NoTrainingData", "the job has no training split")
+    checkpoints = CheckpointStore(output / CHECKPOINTS, emit.warn)
+    key = job_key(spec)
+    progress = _restore_model(built, checkpoints, key) if settings.rank == 0 else None
+    sync_ = GradientSync(built.model, settings.world_size)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(built.model, spec.training.weight_decay), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
+    )
+    trainer = Trainer(
+        spec=spec,
+        built=built,
+        sync=sync_,
+        optimizer=optimizer,
+        prepared=prepared,
+        plan=BatchPlan(
+            train,
+            Schedule(len(train), spec.training.batch_size, spec.training.epochs, spec.training.max_steps),
+            spec.training.seed,
+            settings.rank,
+            settings.world_size,
+            memory.micro_batch_size(spec, built.model, settings),
+        ),
+        precision=precision.choose(spec.training.precision, native_bf16=settings.native_bf16),
+        checkpoints=checkpoints,
+        best=CheckpointStore(output / CHECKPOINTS / BEST, checkpoints.warn, keep=1),
+        emit=emit,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        job_key=key,
+    )
+    resumed = _restore_rest(trainer, progress)
+    if settings.rank == 0:
+        emit.send(Setup, **_setup(trainer, folder, resumed))
+    return Attempt(trainer, folder, output)
+
+
+def _restore_model(built: Built, checkpoints: CheckpointStore, key: str) -> Checkpoint | None:
+    found = checkpoints.read()
+    if found is None:
+        return None
+    if found.state["job"] != key:
+        raise JobError(
+            "OtherJob",
+            f"{found.path} is a checkpoint of another model, dataset, task or training recipe",
+            "use another output folder, or --overwrite to start anew",
+        )
+    state.copy_into(state.trainable(built.model), found.tensors["model"])
+    return found
+
+
+def _restore_rest(trainer: Trainer, found: Checkpoint | None) -> int | None:
+    """Give all ranks the state that rank 0 read; return the step it was of."""
+    document: dict[str, Any] | None = None if found is None else found.state
+    if trainer.world_size > 1:
+        document = state.broadcast_object(document)
+    if document is None:
+        return None
+    trainer.progress = state.RunState.read(document)
+    state.allocate_moments(trainer.optimizer, trainer.progress.step)
+    tensors = state.moments(trainer.built.model, trainer.optimizer)
+    if found is not None:
+        state.copy_into(tensors, found.tensors["optimizer"])
+    if trainer.world_size > 1:
+        state.broadcast(tensors.values())
+    return trainer.progress.step
+
+
+def _setup(trainer: Trainer, folder: Path, resumed: int | None) -> dict[str, Any]:
+    parameters = list(trainer.built.model.parameters())
+    samples = trainer.prepared.samples
+    return {
+        "world_size": trainer.world_size,
+        "total_steps": trainer.plan.schedule.total_steps,
+        "backend": "gloo" if trainer.world_size > 1 else "none",
+        "backend_reason": "the only one built in" if trainer.world_size > 1 else "a single rank",
+        "precision": trainer.precision.name,
+        "precision_reason": trainer.precision.reason,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "trainable_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        "model": trainer.spec.model.name or folder.name,
+        "resumed_from_step": resumed,
+        "train_samples": samples["train"],
+        "validation_samples": samples.get("validation", 0),
+        "test_samples": samples.get("test", 0),
+        "labels": trainer.prepared.labels.names,
+        "extra": {"levers": list(trainer.built.levers), "microBatchSize": trainer.plan.micro_batch_size},
+    }
