@@ -46,7 +46,7 @@ class AttemptError(CpuFineTuneError):
     exit_code = ExitCode.RETRY
 
 
-class Interrupted(AttemptError):
+class Interrupted(AttemptError):  # noqa: N818 - nothing went wrong
     """The run was asked to stop and has written a checkpoint."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -116,7 +116,7 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
     """Build everything and resume from the newest whole checkpoint."""
     spec, output = job.spec, Path(settings.output)
     folder = source.locate(spec.model, None if settings.model_root is None else Path(settings.model_root))
-    prepared = prepare.load(Path(settings.prepared or ""))
+    prepared = prepare.load_current(Path(settings.scratch))
     built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0)
     train = prepared.split("train")
     if train is None:

@@ -32,7 +32,6 @@ class RankSettings:
     native_bf16: bool = False
     memory_limit: int | None = None
     join_seconds: float = 300.0
-    prepared: str | None = None
 
     def encode(self) -> str:
         """Return the JSON text."""

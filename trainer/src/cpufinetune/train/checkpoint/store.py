@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file, save_file
@@ -25,6 +24,7 @@ from cpufinetune.errors import AttemptError, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import torch
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
-import os
 import shutil
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cpufinetune.errors import JobError
+from cpufinetune.train.checkpoint.store import write_text
 from cpufinetune.train.data.labels import Labels, learn
 from cpufinetune.train.data.sources import Rows, content_key, read_splits
 from cpufinetune.train.data.store import Split, open_split, write_split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cpufinetune.job.document import Spec
 
 FORMAT = 1
 TEXTS_A_BATCH = 512
+CURRENT = "prepared"
+LOCK = ".prepare.lock"
+LOCK_PAUSE = 0.2  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +76,56 @@ def prepare(
         JobError: anything wrong with the data, naming file, row and column.
     """
     folder = scratch / f"data-{fingerprint(spec, data_root, tokenizer_key)}"
-    if not (folder / "meta.json").is_file():
-        rows = read_splits(spec.dataset, spec.task, data_root, spec.training.seed, scratch / "datasets")
-        beat()
-        labels = learn(rows["train"].source, spec.task.label, rows["train"].labels)
-        _check_positive(spec, labels)
-        temporary = scratch / f".data-{os.getpid()}"
-        temporary.mkdir(parents=True, exist_ok=True)
-        samples = {
-            name: _tokenise(
-                split, labels, spec=spec, tokenizer=tokenizer, path=temporary / f"{name}.safetensors", beat=beat
-            )
-            for name, split in rows.items()
-        }
-        meta = {"labels": labels.names, "padToken": tokenizer.pad_token_id, "samples": samples}
-        (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        _publish(temporary, folder)
+    scratch.mkdir(parents=True, exist_ok=True)
+    with _only_one(scratch / LOCK, beat):
+        if not (folder / "meta.json").is_file():
+            _write(spec, data_root, folder, tokenizer=tokenizer, beat=beat)
+        write_text(scratch / CURRENT, folder.name)
     return load(folder)
+
+
+@contextlib.contextmanager
+def _only_one(path: Path, beat: Callable[[], None]) -> Iterator[None]:
+    """Let one process of the machine prepare; simulated nodes share a scratch folder."""
+    with path.open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                beat()
+                time.sleep(LOCK_PAUSE)
+        yield
+
+
+def _write(spec: Spec, data_root: Path | None, folder: Path, *, tokenizer: Any, beat: Callable[[], None]) -> None:
+    rows = read_splits(spec.dataset, spec.task, data_root, spec.training.seed, folder.parent / "datasets")
+    beat()
+    labels = learn(rows["train"].source, spec.task.label, rows["train"].labels)
+    _check_positive(spec, labels)
+    temporary = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    samples = {
+        name: _tokenise(
+            split, labels, spec=spec, tokenizer=tokenizer, path=temporary / f"{name}.safetensors", beat=beat
+        )
+        for name, split in rows.items()
+    }
+    meta = {"labels": labels.names, "padToken": tokenizer.pad_token_id, "samples": samples}
+    (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    temporary.rename(folder)
+
+
+def load_current(scratch: Path) -> Prepared:
+    """Open what the last `prepare` on this node left."""
+    return load(scratch / (scratch / CURRENT).read_text(encoding="utf-8"))
 
 
 def load(folder: Path) -> Prepared:
     """Open what `prepare` left."""
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     return Prepared(folder, Labels(tuple(meta["labels"])), meta["padToken"], meta["samples"])
-
-
-def _publish(temporary: Path, folder: Path) -> None:
-    try:
-        temporary.rename(folder)
-    except OSError:
-        # Another process was first; its files are the same.
-        shutil.rmtree(temporary)
 
 
 def _tokenise(rows: Rows, labels: Labels, *, spec: Spec, tokenizer: Any, path: Path, beat: Callable[[], None]) -> int:

@@ -1,0 +1,72 @@
+"""`cpufinetune run`: the whole job on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from cpufinetune.cli import workspace as workspaces
+from cpufinetune.errors import ExitCode
+from cpufinetune.job.load import load
+from cpufinetune.job.parse import to_document
+from cpufinetune.launch import local
+from cpufinetune.launch.recorder import Recorder
+from cpufinetune.report.console import make_console
+from cpufinetune.report.progress import Progress
+
+if TYPE_CHECKING:
+    import argparse
+
+    from cpufinetune.launch.gang import Finish
+
+PACKAGES = ("cpufinetune", "torch", "transformers", "datasets", "tokenizers", "safetensors", "numpy", "peft")
+
+
+def main(options: argparse.Namespace) -> ExitCode:
+    """Run the job of the given document."""
+    job = load(options.file, options.overrides)
+    workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
+    world = local.check_world(job, len(local.layout_of(job, 0)[0].ranks))
+    workspaces.claim_output(workspace, overwrite=options.overwrite)
+    console = make_console(sys.stdout, clock=time.monotonic, environ=os.environ)
+    recorder = Recorder(
+        progress=Progress(clock=time.time),
+        console=console,
+        output=workspace.output,
+        nodes=job.spec.nodes,
+        title=f"{job.name}: {job.spec.nodes} nodes, {world} ranks, global batch {job.spec.training.batch_size}",
+        job_document=to_document(job),
+        machine=local.machine(),
+        versions=versions(),
+    )
+    finish, records = asyncio.run(local.run(job, workspace.template(job), recorder))
+    recorder.finish(finish, records)
+    if finish.code == ExitCode.OK:
+        shutil.rmtree(workspace.scratch, ignore_errors=True)
+    else:
+        _explain(finish)
+    return finish.code
+
+
+def _explain(finish: Finish) -> None:
+    if finish.code == ExitCode.INTERRUPTED:
+        print("stopped; run the same command again to resume", file=sys.stderr)  # noqa: T201 - the user's terminal
+    elif finish.cause is not None:
+        what = "gave up after too many failed attempts; " if finish.code == ExitCode.GAVE_UP else ""
+        print(f"error: {what}{finish.cause}", file=sys.stderr)  # noqa: T201 - the user's terminal
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what shapes the result."""
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

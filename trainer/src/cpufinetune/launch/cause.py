@@ -1,0 +1,93 @@
+"""Why the ranks of an attempt ended, and which of several reasons is the root one."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from cpufinetune.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cpufinetune.report.events import Failure
+
+Kind = Literal["Signal", "Permanent", "Stall", "NodeLost", "Exit", "Interrupted", "Stopped"]
+
+# When one rank dies the others soon fail too, for want of a peer: the strongest cause is taken for the root.
+STRENGTH: tuple[Kind, ...] = ("Permanent", "Signal", "Stall", "NodeLost", "Exit", "Interrupted", "Stopped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The end of one rank (or node, then `rank` is None); `time` is when it was noticed, seconds since the epoch."""
+
+    kind: Kind
+    node: int
+    time: float
+    reason: str
+    message: str
+    rank: int | None = None
+    code: int | None = None
+    fix: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Cause:
+        """Read what `document` gave."""
+        return cls(**document)
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        who = f"node {self.node}" if self.rank is None else f"rank {self.rank} on node {self.node}"
+        advice = f" ({self.fix})" if self.fix else ""
+        return f"{who}: {self.reason}: {self.message}{advice}"
+
+
+def of_exit(node: int, rank: int, status: int, failure: Failure | None, *, now: float) -> Cause:
+    """Explain a rank's wait status, with its last words if it had any."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = "out of memory, or killed by hand" if -status == signal.SIGKILL else "a crash"
+        return Cause(
+            kind="Signal",
+            node=node,
+            rank=rank,
+            code=128 - status,
+            time=now,
+            reason="Killed",
+            message=f"{name} ({hint})",
+        )
+    if status == ExitCode.INTERRUPTED:
+        return Cause(
+            kind="Interrupted",
+            node=node,
+            rank=rank,
+            code=status,
+            time=now,
+            reason="Interrupted",
+            message="asked to stop",
+        )
+    if failure is None:
+        return Cause(
+            kind="Exit", node=node, rank=rank, code=status, time=now, reason="Exited", message=f"exit code {status}"
+        )
+    return Cause(
+        kind="Permanent" if failure.kind == "Permanent" else "Exit",
+        node=node,
+        rank=rank,
+        code=status,
+        time=now,
+        reason=failure.reason,
+        message=failure.message,
+        fix=failure.fix,
+    )
+
+
+def root(causes: Sequence[Cause]) -> Cause:
+    """Return the strongest cause, the earliest of equals."""
+    return min(causes, key=lambda cause: (STRENGTH.index(cause.kind), cause.time))

@@ -1,0 +1,144 @@
+"""Node 0's coordinator: listens to all nodes, lets the gang decide, and carries out what it decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cpufinetune.launch import wire
+from cpufinetune.launch.cause import Cause
+from cpufinetune.launch.gang import Action, Drain, Finish, Gang, Start, Stop
+
+if TYPE_CHECKING:
+    from cpufinetune.launch.recorder import Recorder
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """The server side of the gang at `address`; `run` returns how it ended."""
+
+    gang: Gang
+    recorder: Recorder
+    address: str
+    deadline_seconds: float | None = None
+    port: int = wire.COORDINATOR_PORT
+    _nodes: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
+    _connections: set[asyncio.StreamWriter] = field(default_factory=set)
+    _finished: asyncio.Future[Finish] = field(init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _furthest: int = 0
+
+    async def run(self) -> Finish:
+        """Serve until the gang is finished and every node has been told."""
+        self._finished = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(self._serve, self.address, self.port, limit=wire.LONGEST_MESSAGE)
+        if self.deadline_seconds is not None:
+            asyncio.get_running_loop().call_later(self.deadline_seconds, self._out_of_time)
+        async with server:
+            finish = await self._finished
+            for writer in self._connections:
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+        return finish
+
+    def interrupt(self) -> None:
+        """Stop after a checkpoint."""
+        self._act(self.gang.interrupt())
+
+    def _out_of_time(self) -> None:
+        message = f"runPolicy.activeDeadlineSeconds ({self.deadline_seconds:.0f} s) ran out"
+        self._act(
+            self.gang.deadline(Cause(kind="Exit", node=0, time=time.time(), reason="DeadlineExceeded", message=message))
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
+        hello = await wire.receive(reader)
+        if hello is None or hello.get("kind") != "hello" or not 0 <= int(hello.get("node", -1)) < self.gang.nodes:
+            writer.close()
+            return
+        node = int(hello["node"])
+        if node in self._nodes:
+            # A newcomer under a known name: the old one is gone, whatever its connection says.
+            self._lose(node)
+        self._nodes[node] = writer
+        self.recorder.joined(node, hello["layout"], hello["notes"])
+        while (message := await wire.receive(reader)) is not None:
+            self._take(node, message)
+        self._connections.discard(writer)
+        if self._nodes.get(node) is writer:
+            self._lose(node)
+
+    def _lose(self, node: int) -> None:
+        self._nodes.pop(node).close()
+        message = "its launcher is gone"
+        self._act(
+            self.gang.lost(
+                node, Cause(kind="NodeLost", node=node, time=time.time(), reason="NodeLost", message=message)
+            )
+        )
+
+    def _take(self, node: int, message: dict[str, Any]) -> None:
+        match message["kind"]:
+            case "event":
+                step = self.recorder.heard(message["line"])
+                if step is not None and step > self._furthest:
+                    self._furthest = step
+                    self.gang.progressed()
+            case "output":
+                self.recorder.said(message["rank"], message["text"])
+            case "ready":
+                self._act(self.gang.ready(node))
+            case "unfit":
+                self._act(self.gang.unfit(Cause.read(message["cause"])))
+            case "done":
+                self._act(self.gang.done(node))
+            case "ended":
+                cause = Cause.read(message["cause"])
+                self._act(self.gang.ended(node, cause))
+            case "interrupt":
+                self.interrupt()
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Start():
+                    self._later(self._start(action))
+                case Stop():
+                    self._tell("stop")
+                case Drain():
+                    self.recorder.note("stopping after a checkpoint")
+                    self._tell("drain")
+                case Finish():
+                    self._tell("finish", code=int(action.code))
+                    if not self._finished.done():
+                        self._finished.set_result(action)
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start(self, start: Start) -> None:
+        if start.attempt > 1:
+            self.recorder.restarting(start.attempt, self.gang.records[-1])
+        if start.delay:
+            self.recorder.note(f"waiting {start.delay:.0f} s before attempt {start.attempt}")
+            await asyncio.sleep(start.delay)
+        self._tell("start", attempt=start.attempt, address=self.address, port=free_port(self.address))
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        for writer in self._nodes.values():
+            wire.send(writer, kind, **fields)
+
+
+def free_port(address: str) -> int:
+    """Return a port that nobody uses at `address`: each attempt gets a new one, so none waits for an old socket."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,126 @@
+"""What node 0 keeps of the run and shows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cpufinetune.launch.cause import root
+from cpufinetune.report.document import build_report, write_report
+from cpufinetune.report.events import BadEvent, Setup, Step, decode
+from cpufinetune.report.text import rank_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from cpufinetune.launch.gang import AttemptRecord, Finish
+    from cpufinetune.report.console import Console
+    from cpufinetune.report.progress import Progress
+
+SHOW_SECONDS = 0.25
+PREPARING = -1
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Folds events into the progress model, shows it, and writes report and plots at the end."""
+
+    progress: Progress
+    console: Console
+    output: Path
+    nodes: int
+    title: str
+    job_document: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str]
+    _layouts: dict[int, list[str]] = field(default_factory=dict)
+    _attempts: list[dict[str, Any]] = field(default_factory=list)
+    _shown: bool = False
+
+    def joined(self, node: int, layout: Sequence[str], notes: Sequence[str]) -> None:
+        """Take note of a node; once all are there, show where the ranks run."""
+        again = node in self._layouts
+        self._layouts[node] = [*layout, *(f"note: {note}" for note in notes)]
+        if again:
+            self.note(f"node {node} is back")
+        elif len(self._layouts) == self.nodes and not self._shown:
+            self._shown = True
+            self.console.start(self._layout_lines(), self.title)
+            self.note("preparing model and data, importing libraries")
+
+    def _layout_lines(self) -> list[str]:
+        return [f"node {node}: {line}" for node, lines in sorted(self._layouts.items()) for line in lines]
+
+    def heard(self, line: str) -> int | None:
+        """Take an event; return the step if it is rank 0's."""
+        try:
+            event = decode(line)
+        except BadEvent:
+            return None
+        self.progress.apply(event)
+        if isinstance(event, Setup):
+            self.note(describe_setup(event))
+        return event.step if isinstance(event, Step) and event.rank == 0 else None
+
+    def said(self, rank: int, text: str) -> None:
+        """Show a line of a rank's own output."""
+        self.note(f"[prepare] {text}" if rank == PREPARING else rank_line(rank, text))
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self.console.note(text)
+
+    def restarting(self, attempt: int, last: AttemptRecord) -> None:
+        """Say why there is another attempt."""
+        self._attempts.append(_document(last))
+        self.note(f"attempt {last.attempt} ended: {root(last.causes)}; starting attempt {attempt}")
+
+    async def show(self) -> None:
+        """Refresh the console until cancelled."""
+        while True:
+            await asyncio.sleep(SHOW_SECONDS)
+            if self._shown:
+                self.console.update(self.progress.snapshot())
+
+    def finish(self, finish: Finish, records: Sequence[AttemptRecord]) -> dict[str, Any]:
+        """Write report and plots, show the ending, and return the report.
+
+        The report goes beside the model also when the run failed; a volume that cannot take it does not hide why.
+        """
+        report = build_report(
+            self.progress,
+            job_document=self.job_document,
+            layout=self._layout_lines(),
+            versions=self.versions,
+            machine=self.machine,
+            plan={},
+            attempts=[_document(record) for record in records],
+        )
+        report["exitCode"] = int(finish.code)
+        try:
+            write_report(self.output / "report.json", report)
+            if report["history"]["step"]:
+                from cpufinetune.report.plot import plot  # noqa: PLC0415 - matplotlib takes seconds to import
+
+                plot(report, self.output / "loss.png")
+                plot(report, self.output / "loss.svg")
+        except OSError as error:
+            self.note(f"warning: the report could not be written: {error}")
+        self.console.finish(report)
+        return report
+
+
+def _document(record: AttemptRecord) -> dict[str, Any]:
+    return {"attempt": record.attempt, "causes": [cause.document() for cause in record.causes]}
+
+
+def describe_setup(event: Setup) -> str:
+    """Return one line on what is trained and how."""
+    resumed = "" if event.resumed_from_step is None else f", resumed from step {event.resumed_from_step}"
+    return (
+        f"{event.model}: {event.parameters / 1e6:.1f} M parameters ({event.trainable_parameters / 1e6:.2f} M trained), "
+        f"{event.train_samples} training samples, {len(event.labels)} classes, {event.total_steps} steps; "
+        f"backend {event.backend} ({event.backend_reason}); {event.precision} ({event.precision_reason}){resumed}"
+    )

@@ -1,0 +1,94 @@
+"""The launcher's side of the warm process: start it, and have it fork ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cpufinetune.errors import AttemptError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LARGEST_MESSAGE = 1 << 16
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(slots=True)
+class WarmProcess:
+    """A process that has everything imported; `start` returns before the imports are done, `ready` waits for them."""
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    import_seconds: float = 0.0
+
+    @classmethod
+    def start(cls, environment: Mapping[str, str]) -> WarmProcess:
+        """Start it with the thread environment of the ranks: libraries read it when they are loaded."""
+        # Forked ranks lose their parent at once; as subreaper this process inherits and waits for them.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "cpufinetune.launch.warm", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+        )
+        theirs.close()
+        return cls(process, ours)
+
+    async def ready(self) -> None:
+        """Wait until everything is imported."""
+        answer = await self._receive()
+        self.import_seconds = answer["ready"]
+
+    async def preload(self, folder: str, *, adapters: bool) -> None:
+        """Import what the model in `folder` needs."""
+        await self._ask({"preload": folder, "adapters": adapters})
+
+    async def fork(self, settings: str, cpus: Sequence[int], output: int, events: int) -> int:
+        """Fork a rank pinned to `cpus`; return its process id, a child of this process.
+
+        Args:
+            settings: an encoded `RankSettings`.
+            cpus: ids the rank may run on.
+            output: descriptor for the rank's standard output and error.
+            events: descriptor for its events.
+        """
+        request = {"settings": settings, "cpus": list(cpus), "launcher": os.getpid()}
+        return int((await self._ask(request, [output, events]))["pid"])
+
+    async def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        message = json.dumps(request).encode()
+        try:
+            await asyncio.to_thread(socket.send_fds, self.channel, [message], list(descriptors))
+        except OSError as error:
+            raise AttemptError("WarmProcessDied", f"the warm process is gone: {error}") from error
+        return await self._receive()
+
+    async def _receive(self) -> dict[str, Any]:
+        answer = await asyncio.to_thread(self.channel.recv, LARGEST_MESSAGE)
+        if not answer:
+            status = await asyncio.to_thread(self.process.wait)
+            raise AttemptError("WarmProcessDied", f"the warm process ended with {status}", "see its output above")
+        return dict(json.loads(answer))
+
+    def alive(self) -> bool:
+        """Tell whether it can still fork."""
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        """End it; ranks that it forked live on."""
+        self.channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
