@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -44,7 +45,10 @@ def main(options: argparse.Namespace) -> ExitCode:
         machine=local.machine(),
         versions=versions(),
     )
-    finish, records = asyncio.run(local.run(job, workspace.template(job), recorder))
+    with contextlib.ExitStack() as stack:
+        if options.events is not None:
+            recorder.events = stack.enter_context(options.events.open("ab", buffering=0))
+        finish, records = asyncio.run(local.run(job, workspace.template(job), recorder))
     recorder.finish(finish, records)
     if finish.code == ExitCode.OK:
         shutil.rmtree(workspace.scratch, ignore_errors=True)

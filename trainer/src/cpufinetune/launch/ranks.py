@@ -49,7 +49,8 @@ class RankProcess:
         events_read, events_write = os.pipe()
         cpus = (*layout.cpus, *layout.communication_cpus)
         try:
-            pid = await warm.fork(settings.encode(), cpus, output_write, events_write)
+            name = settings.role if settings.role == "prepare" else f"rank-{settings.rank}"
+            pid = await warm.fork(name, settings.encode(), cpus, output_write, events_write)
         except BaseException:
             os.close(output_read)
             os.close(events_read)

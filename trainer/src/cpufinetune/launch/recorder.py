@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cpufinetune.launch.cause import root
 from cpufinetune.report.document import build_report, write_report
@@ -35,6 +35,7 @@ class Recorder:
     job_document: Mapping[str, Any]
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
+    events: BinaryIO | None = None
     _layouts: dict[int, list[str]] = field(default_factory=dict)
     _attempts: list[dict[str, Any]] = field(default_factory=list)
     _shown: bool = False
@@ -55,9 +56,13 @@ class Recorder:
 
     def heard(self, line: str) -> int | None:
         """Take an event; return the step if it is rank 0's."""
+        if self.events is not None:
+            self.events.write(line.encode())
         try:
             event = decode(line)
         except BadEvent:
+            return None
+        if event.rank == PREPARING:
             return None
         self.progress.apply(event)
         if isinstance(event, Setup):

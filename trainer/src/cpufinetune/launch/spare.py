@@ -41,7 +41,7 @@ class WarmProcess:
             [sys.executable, "-m", "cpufinetune.launch.warm", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+            env={"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ, **environment, "PYTHONUNBUFFERED": "1"},
         )
         theirs.close()
         return cls(process, ours)
@@ -55,16 +55,17 @@ class WarmProcess:
         """Import what the model in `folder` needs."""
         await self._ask({"preload": folder, "adapters": adapters})
 
-    async def fork(self, settings: str, cpus: Sequence[int], output: int, events: int) -> int:
+    async def fork(self, name: str, settings: str, cpus: Sequence[int], output: int, events: int) -> int:
         """Fork a rank pinned to `cpus`; return its process id, a child of this process.
 
         Args:
+            name: shown by ps and top.
             settings: an encoded `RankSettings`.
             cpus: ids the rank may run on.
             output: descriptor for the rank's standard output and error.
             events: descriptor for its events.
         """
-        request = {"settings": settings, "cpus": list(cpus), "launcher": os.getpid()}
+        request = {"settings": settings, "cpus": list(cpus), "launcher": os.getpid(), "name": name}
         return int((await self._ask(request, [output, events]))["pid"])
 
     async def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:

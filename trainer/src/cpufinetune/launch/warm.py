@@ -22,6 +22,7 @@ from typing import Any
 
 LARGEST_MESSAGE = 1 << 16
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 
 
 def serve(channel: socket.socket) -> None:
@@ -83,6 +84,7 @@ def _fork(channel: socket.socket, request: dict[str, Any], descriptors: list[int
 
 def _become_rank(request: dict[str, Any], output: int, events: int) -> None:
     _die_with(request["launcher"])
+    ctypes.CDLL(None).prctl(PR_SET_NAME, f"cft-{request['name']}".encode())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(output, 1)
     os.dup2(output, 2)
