@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,12 @@ def small_model(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("models") / "small"
     torch.manual_seed(7)
-    size = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
+    size: dict[str, Any] = {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 512,
+    }
     BertModel(BertConfig(vocab_size=30522, **size)).save_pretrained(folder)
     for name in MODEL_FILES:
         if (demo / "minilm" / name).exists():
@@ -76,12 +80,11 @@ def write_document(path: Path, content: dict[str, Any]) -> Path:
 def pids_named(prefix: str) -> dict[str, int]:
     """Return running processes whose name starts with `prefix`."""
     found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                name = Path(f"/proc/{entry}/comm").read_text(encoding="utf-8").strip()
-            except OSError:
-                continue
-            if name.startswith(prefix):
-                found[name] = int(entry)
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (entry / "comm").read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+        if name.startswith(prefix):
+            found[name] = int(entry.name)
     return found

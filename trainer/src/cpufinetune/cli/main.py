@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(main=main)
         _job_arguments(command)
         if name == "run":
-            command.add_argument("--events", type=Path, help="append every event of every rank to this file, as JSON lines")
+            command.add_argument("--events", type=Path, help="append all events to this file, as JSON lines")
             command.add_argument("--overwrite", action="store_true", help="replace what is in the output folder")
         else:
             command.add_argument("--json", action="store_true", help="print JSON")

@@ -1,16 +1,79 @@
-"""`cpufinetune plan`: what would run."""
+"""`cpufinetune plan`: what would run, without running it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from cpufinetune.cli import workspace as workspaces
+from cpufinetune.cores import describe
 from cpufinetune.errors import ExitCode
+from cpufinetune.job.load import load
+from cpufinetune.launch import local
 
 if TYPE_CHECKING:
     import argparse
 
+MIB = 1 << 20
+
 
 def main(options: argparse.Namespace) -> ExitCode:
-    """Show the plan."""
-    del options
+    """Show the plan of the given document; model and data are read, nothing is left behind."""
+    job = load(options.file, options.overrides)
+    workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
+    layouts = [local.layout_of(job, node) for node in range(job.spec.nodes)]
+    layout, share = layouts[0]
+    ranks = len(layout.ranks)
+    world = local.check_world(job, ranks)
+    with tempfile.TemporaryDirectory() as scratch:
+        template = replace(workspace, output=Path(scratch)).template(job)
+        settings = replace(
+            template,
+            world_size=world,
+            local_world_size=ranks,
+            threads=layout.ranks[0].threads,
+            native_bf16=layout.isa.native_bf16,
+            memory_limit=None if share.memory_limit is None else share.memory_limit // ranks,
+        )
+        from cpufinetune.train.estimate import forecast  # noqa: PLC0415 - imports torch, which takes seconds
+
+        found = forecast(job, settings)
+    lines = [f"node {node}: {line}" for node, (one, _) in enumerate(layouts) for line in describe(one)]
+    notes = sorted({note for one, _ in layouts for note in one.notes})
+    plan = {
+        "layout": lines,
+        "notes": notes,
+        "worldSize": world,
+        "backend": "gloo" if world > 1 else "none",
+        **asdict(found),
+        "memory": {**asdict(found.memory), "total": found.memory.total},
+    }
+    print(json.dumps(plan, indent=2) if options.json else _text(job.name, plan))  # noqa: T201 - the answer
     return ExitCode.OK
+
+
+def _text(name: str, plan: dict[str, Any]) -> str:
+    samples = ", ".join(f"{count} {split}" for split, count in plan["samples"].items())
+    memory = plan["memory"]
+    parts = ", ".join(f"{part} {memory[part] / MIB:.0f}" for part in memory if part != "total")
+    limit = plan["memory_limit"]
+    rows = [
+        ("layout", "\n".join([*plan["layout"], *(f"note: {note}" for note in plan["notes"])])),
+        ("ranks", f"{plan['worldSize']} over {plan['backend']}"),
+        ("precision", f"{plan['precision']} ({plan['precision_reason']})"),
+        ("samples", f"{samples}; {len(plan['classes'])} classes"),
+        ("steps", f"{plan['total_steps']} ({plan['steps_per_epoch']} an epoch)"),
+        ("padding", f"{plan['padding_share']:.1%} of the computed tokens"),
+        ("micro-batch", f"{plan['micro_batch_size']} samples a rank"),
+        ("parameters", f"{plan['parameters'] / 1e6:.1f} M, {plan['trainable_parameters'] / 1e6:.2f} M trained"),
+        ("memory", f"{memory['total'] / MIB:.0f} MiB a rank at its peak ({parts})"),
+        ("limit", "none" if limit is None else f"{limit / MIB:.0f} MiB a rank"),
+        ("wire", f"{plan['wire_bytes'] / MIB:.1f} MiB sent by each rank in a step"),
+        ("checkpoint", f"{plan['checkpoint_bytes'] / MIB:.0f} MiB each"),
+    ]
+    width = max(len(title) for title, _ in rows)
+    text = [f"{title:<{width}}  {value}".replace("\n", "\n" + " " * (width + 2)) for title, value in rows]
+    return "\n".join([name, *text])

