@@ -1,9 +1,17 @@
-"""Real data and models for the trainer's tests: Reuters R8, MiniLM, and a two-layer encoder made on the spot."""
+"""Real data, models and runs for the trainer's tests: Reuters R8, MiniLM, and a two-layer encoder made on the spot."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +20,12 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 DEMO = REPOSITORY / ".cache" / "demo"
-MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+COMMAND = Path(sys.executable).with_name("cpufinetune")
+LONGEST_RUN = 240.0  # seconds
+POLL = 0.005
+
+Document = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
@@ -31,24 +44,18 @@ def small_model(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("models") / "small"
     torch.manual_seed(7)
-    size: dict[str, Any] = {
-        "hidden_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 512,
-    }
-    BertModel(BertConfig(vocab_size=30522, **size)).save_pretrained(folder)
-    for name in MODEL_FILES:
-        if (demo / "minilm" / name).exists():
-            shutil.copyfile(demo / "minilm" / name, folder / name)
+    size: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    BertModel(BertConfig(vocab_size=30522, intermediate_size=512, **size)).save_pretrained(folder)
+    for name in TOKENIZER_FILES:
+        shutil.copyfile(demo / "minilm" / name, folder / name)
     return folder
 
 
 @pytest.fixture(scope="session")
 def small_data(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 600 training and 200 test documents of R8."""
+    """The first 1,000 training and 200 test documents of R8."""
     folder = tmp_path_factory.mktemp("data")
-    for split, count in (("train", 600), ("test", 200)):
+    for split, count in (("train", 1000), ("test", 200)):
         with (demo / "reuters-r8" / f"{split}.csv").open(encoding="utf-8", newline="") as source:
             rows = list(csv.reader(source))
         with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as target:
@@ -56,35 +63,153 @@ def small_data(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def document(model: Path, data: Path, **changes: Any) -> dict[str, Any]:
-    """Return a job document; `changes` are merged into its sections, for example `training={"seed": 1}`."""
-    spec: dict[str, Any] = {
-        "model": {"path": str(model)},
-        "dataset": {"path": str(data), "files": {"train": "train.csv", "test": "test.csv"}},
-        "task": {"text": ["text"], "label": "label", "maxLength": 64},
-        "training": {"epochs": 1, "batchSize": 16, "learningRate": 5e-4, "precision": "Float32"},
-        "nodes": 1,
-        "output": {"ephemeral": True},
-    }
-    for section, values in changes.items():
-        spec[section] = {**spec[section], **values} if isinstance(values, dict) and section in spec else values
-    return {"apiVersion": "cpufinetune.dev/v1alpha1", "kind": "CpuFineTune", "metadata": {"name": "test"}, "spec": spec}
+@pytest.fixture(scope="session")
+def document() -> Document:
+    """Build a job document: `document(model, data, training={"seed": 1})` merges changes into its sections."""
+
+    def build(model: Path, data: Path, **changes: Any) -> dict[str, Any]:
+        spec: dict[str, Any] = {
+            "model": {"path": str(model)},
+            "dataset": {"path": str(data), "files": {"train": "train.csv", "test": "test.csv"}},
+            "task": {"text": ["text"], "label": "label", "maxLength": 64},
+            "training": {"epochs": 1, "batchSize": 16, "learningRate": 5e-4, "precision": "Float32"},
+            "output": {"ephemeral": True},
+        }
+        for section, values in changes.items():
+            spec[section] = {**spec.get(section, {}), **values} if isinstance(values, dict) else values
+        metadata = {"name": "test"}
+        return {"apiVersion": "cpufinetune.dev/v1alpha1", "kind": "CpuFineTune", "metadata": metadata, "spec": spec}
+
+    return build
 
 
-def write_document(path: Path, content: dict[str, Any]) -> Path:
-    """Write a job document as YAML."""
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return path
-
-
-def pids_named(prefix: str) -> dict[str, int]:
-    """Return running processes whose name starts with `prefix`."""
-    found = {}
+def pids_named(name: str, session: int) -> list[int]:
+    """Return the processes called `name` that descend from the process `session`."""
+    parents: dict[int, int] = {}
+    named = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            name = (entry / "comm").read_text(encoding="utf-8").strip()
+            text = (entry / "stat").read_text(encoding="utf-8")
         except OSError:
             continue
-        if name.startswith(prefix):
-            found[name] = int(entry.name)
-    return found
+        comm, rest = text[text.index("(") + 1 :].rsplit(")", 1)
+        parents[int(entry.name)] = int(rest.split()[1])
+        if comm == name:
+            named.append(int(entry.name))
+
+    def descends(pid: int) -> bool:
+        while pid > 1:
+            if pid == session:
+                return True
+            pid = parents.get(pid, 0)
+        return False
+
+    return [pid for pid in named if descends(pid)]
+
+
+@dataclass
+class Run:
+    """A `cpufinetune run` in a process of its own, with its events as they come."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    _taken: int = 0
+
+    @property
+    def output(self) -> Path:
+        """The run's output folder."""
+        return self.folder / "output"
+
+    @property
+    def log(self) -> str:
+        """What the command has printed."""
+        return (self.folder / "log").read_text(encoding="utf-8")
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report it left."""
+        return dict(json.loads((self.output / "report.json").read_text(encoding="utf-8")))
+
+    def events(self) -> list[dict[str, Any]]:
+        """Read all events so far."""
+        try:
+            text = (self.folder / "events").read_text(encoding="utf-8")
+        except OSError:
+            return []
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def wait_for(self, wanted: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """Wait for the next event that is wanted; events are looked at once."""
+        deadline = time.monotonic() + LONGEST_RUN
+        while time.monotonic() < deadline:
+            events = self.events()
+            while self._taken < len(events):
+                event = events[self._taken]
+                self._taken += 1
+                if wanted(event):
+                    return event
+            if self.process.poll() is not None:
+                pytest.fail(f"the run ended with {self.process.returncode} before {what}:\n{self.log}")
+            time.sleep(POLL)
+        pytest.fail(f"no {what} within {LONGEST_RUN} s:\n{self.log}")
+
+    def pid(self, rank: int) -> int:
+        """Return the process id of a rank."""
+        (found,) = pids_named(f"cft-rank-{rank}", self.process.pid)
+        return found
+
+    def kill(self, rank: int) -> float:
+        """SIGKILL a rank; return when, in seconds since the epoch."""
+        pid = self.pid(rank)
+        now = time.time()
+        os.kill(pid, signal.SIGKILL)
+        return now
+
+    def end(self) -> int:
+        """Wait for the end; return the exit code."""
+        try:
+            return self.process.wait(LONGEST_RUN)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the run did not end:\n{self.log}")
+
+    def losses(self) -> dict[int, float]:
+        """Return the loss of each step, the last one told where a step was repeated."""
+        return {
+            event["step"]: event["loss"] for event in self.events() if event["event"] == "Step" and not event["rank"]
+        }
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `cpufinetune run` on a document; whatever still runs is ended with the test."""
+    runs: list[Run] = []
+
+    def begin(content: dict[str, Any], *arguments: str, name: str = "run") -> Run:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        file = folder / "job.yaml"
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        command = [
+            str(COMMAND),
+            "run",
+            "-f",
+            str(file),
+            "-o",
+            str(folder / "output"),
+            "--events",
+            str(folder / "events"),
+        ]
+        with (folder / "log").open("a", encoding="utf-8") as log:
+            process = subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT, text=True)
+        runs.append(Run(folder, process))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()

@@ -124,22 +124,19 @@ def test_an_evaluation_goes_from_long_to_short(skewed: Callable[..., Indices]) -
 
 
 @pytest.mark.parametrize(
-    ("samples", "batch_size", "epochs", "max_steps", "per_epoch", "total"),
+    ("schedule", "per_epoch", "total"),
     [
-        pytest.param(100, 10, 3.0, None, 10, 30, id="whole epochs"),
-        pytest.param(101, 10, 3.0, None, 11, 33, id="a partial batch is a step"),
-        pytest.param(100, 10, 2.5, None, 10, 25, id="half an epoch"),
-        pytest.param(100, 10, 0.26, None, 10, 3, id="a fraction of an epoch is rounded to steps"),
-        pytest.param(100, 10, 0.001, None, 10, 1, id="there is always one step"),
-        pytest.param(3, 32, 2.0, None, 1, 2, id="data smaller than a batch"),
-        pytest.param(100, 10, 3.0, 7, 10, 7, id="maxSteps ends it earlier"),
-        pytest.param(100, 10, 3.0, 70, 10, 30, id="maxSteps beyond the epochs changes nothing"),
+        pytest.param(Schedule(100, 10, 3.0), 10, 30, id="whole epochs"),
+        pytest.param(Schedule(101, 10, 3.0), 11, 33, id="a partial batch is a step"),
+        pytest.param(Schedule(100, 10, 2.5), 10, 25, id="half an epoch"),
+        pytest.param(Schedule(100, 10, 0.26), 10, 3, id="a fraction of an epoch is rounded to steps"),
+        pytest.param(Schedule(100, 10, 0.001), 10, 1, id="there is always one step"),
+        pytest.param(Schedule(3, 32, 2.0), 1, 2, id="data smaller than a batch"),
+        pytest.param(Schedule(100, 10, 3.0, 7), 10, 7, id="maxSteps ends it earlier"),
+        pytest.param(Schedule(100, 10, 3.0, 70), 10, 30, id="maxSteps beyond the epochs changes nothing"),
     ],
 )
-def test_steps_follow_from_samples_epochs_and_max_steps(
-    samples: int, batch_size: int, epochs: float, max_steps: int | None, per_epoch: int, total: int
-) -> None:
-    schedule = Schedule(samples, batch_size, epochs, max_steps)
+def test_steps_follow_from_samples_epochs_and_max_steps(schedule: Schedule, per_epoch: int, total: int) -> None:
     assert (schedule.steps_per_epoch, schedule.total_steps) == (per_epoch, total)
 
 

@@ -31,6 +31,11 @@ def plan(split: Split, **changes: Any) -> BatchPlan:
     return BatchPlan(**values | changes)
 
 
+def full_step(plan: BatchPlan) -> int:
+    """The first step whose batch is not the short one."""
+    return next(step for step in range(plan.schedule.total_steps) if plan.share(step).batch_samples == BATCH)
+
+
 def chosen(share: Share) -> list[int]:
     return [int(sample) for part in share.micro_batches for sample in part]
 
@@ -54,7 +59,8 @@ def test_shares_of_all_ranks_make_up_the_batch_of_the_step(split: Split, world_s
 
 
 def test_a_rank_without_samples_borrows_one_that_does_not_count(split: Split) -> None:
-    shares = [plan(split, rank=rank, world_size=8).share(0) for rank in range(8)]
+    step = full_step(plan(split))
+    shares = [plan(split, rank=rank, world_size=8).share(step) for rank in range(8)]
     borrowers = [share for share in shares if share.samples == 0]
     owned = {sample for share in shares if share.samples for sample in chosen(share)}
     assert len(borrowers) == 2
@@ -66,7 +72,8 @@ def test_a_rank_without_samples_borrows_one_that_does_not_count(split: Split) ->
 
 @pytest.mark.parametrize(("micro_batch_size", "sizes"), [(1, [1] * 6), (2, [2, 2, 2]), (4, [3, 3]), (6, [6])])
 def test_a_share_is_cut_into_micro_batches(split: Split, micro_batch_size: int, sizes: list[int]) -> None:
-    share = plan(split, micro_batch_size=micro_batch_size).share(0)
+    cut = plan(split, micro_batch_size=micro_batch_size)
+    share = cut.share(full_step(cut))
     assert [len(part) for part in share.micro_batches] == sizes
     assert share.samples == BATCH
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,24 +16,35 @@ BUCKET_MIB = 25
 
 @dataclass(slots=True)
 class GradientSync:
-    """A model whose last backward pass of a step averages gradients over the ranks, overlapped with computation."""
+    """A model whose last backward pass of a step averages gradients over the ranks, overlapped with computation.
+
+    The word embeddings go a way of their own. Their gradient is the largest by far (half of MiniLM's bytes), comes
+    last in backward, where nothing is left to hide it behind, and is zero but for the tokens of the batch. All ranks
+    know these tokens, so only their rows are averaged.
+    """
 
     model: Any
     world_size: int
     wrapped: Any = field(init=False)
+    embeddings: torch.nn.Parameter | None = field(init=False, default=None)
     _launched: float = 0.0
 
     def __post_init__(self) -> None:
         """Wrap the model; parameters of rank 0 are sent to all."""
         self.wrapped = self.model
-        if self.world_size > 1:
-            # Finding unused parameters keeps the bucket plan fixed from the first step on: a resumed run adds in the
-            # same order as an undisturbed one, at any world size. It costs a walk over the graph, some ms a step.
-            self.wrapped = DistributedDataParallel(
-                self.model, bucket_cap_mb=BUCKET_MIB, gradient_as_bucket_view=True, find_unused_parameters=True
-            )
-            self.wrapped.register_comm_hook(None, self._reduce)
-            warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
+        if self.world_size == 1:
+            return
+        name, self.embeddings = word_embeddings(self.model)
+        if self.embeddings is not None:
+            ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model  # noqa: SLF001
+            ignore(self.model, [name])
+            distributed.broadcast(self.embeddings.detach(), src=0)
+        # Finding unused parameters keeps the bucket plan fixed from the first step on: a resumed run adds in the
+        # same order as an undisturbed one, at any world size. It costs a walk over the graph, some ms a step.
+        self.wrapped = DistributedDataParallel(
+            self.model, bucket_cap_mb=BUCKET_MIB, gradient_as_bucket_view=True, find_unused_parameters=True
+        )
+        self.wrapped.register_comm_hook(None, self._reduce)
 
     # DDP compares the annotation, so it must be the class itself.
     def _reduce(
@@ -52,6 +62,25 @@ class GradientSync:
             return self.wrapped.no_sync()  # type: ignore[no-any-return]
         return contextlib.nullcontext()
 
-    def exposed_seconds(self) -> float:
-        """Return the time since the last bucket was handed over: what backward had to wait for the network."""
-        return time.perf_counter() - self._launched if self.world_size > 1 else 0.0
+    def finish(self, tokens: torch.Tensor) -> float:
+        """Average what backward did not; return the seconds that training had to wait for the network.
+
+        Args:
+            tokens: ids that occur in the whole batch, over all ranks, each once, in the same order on every rank.
+        """
+        if self.world_size == 1:
+            return 0.0
+        if self.embeddings is not None and self.embeddings.grad is not None:
+            rows = self.embeddings.grad.index_select(0, tokens)
+            distributed.all_reduce(rows)
+            self.embeddings.grad.index_copy_(0, tokens, rows.div_(self.world_size))
+        return time.perf_counter() - self._launched
+
+
+def word_embeddings(model: Any) -> tuple[str, torch.nn.Parameter | None]:
+    """Return name and weight of a trained table of word embeddings that nothing else uses."""
+    module: object = model.get_input_embeddings()
+    if not isinstance(module, torch.nn.Embedding) or not module.weight.requires_grad:
+        return "", None
+    names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is module.weight]
+    return (names[0], module.weight) if len(names) == 1 else ("", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _QUANTITY = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGTPE]i|[kMGTPE]|m)?")
-_UNITS = {
+_UNITS: dict[str | None, float] = {
     None: 1.0,
     "m": 1e-3,
     "k": 1e3,

@@ -144,6 +144,7 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
             settings.rank,
             settings.world_size,
             memory.micro_batch_size(spec, built, chosen, settings, base),
+            prepared.pad_token,
         ),
         precision=chosen,
         checkpoints=checkpoints,

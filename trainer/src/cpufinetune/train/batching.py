@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank computes in one step. Without samples of its own a rank computes a borrowed one at weight zero."""
+    """What one rank computes in one step. Without samples of its own a rank computes a borrowed one at weight zero.
+
+    `vocabulary` are the tokens of the whole batch, over all ranks, each once.
+    """
 
     micro_batches: list[Indices]
     samples: int
     tokens: int
     padded_tokens: int
     batch_samples: int
+    vocabulary: Indices
 
 
 @dataclass(slots=True)
@@ -34,6 +38,7 @@ class BatchPlan:
     rank: int
     world_size: int
     micro_batch_size: int
+    pad_token: int = 0
     _epoch: int = -1
     _batches: list[Indices] = field(default_factory=list)
     _lengths: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -47,8 +52,9 @@ class BatchPlan:
             self._epoch = epoch
         batch = self._batches[position]
         mine = deal(batch, self._lengths, self.world_size)[self.rank]
+        vocabulary = self.split.vocabulary(batch, self.pad_token)
         if len(mine) == 0:
-            return Share([batch[:1]], 0, 0, 0, len(batch))
+            return Share([batch[:1]], 0, 0, 0, len(batch), vocabulary)
         parts = cut(mine, self._lengths, self.micro_batch_size)
         padded = sum(len(part) * int(self._lengths[part].max()) for part in parts)
-        return Share(parts, len(mine), int(self._lengths[mine].sum()), padded, len(batch))
+        return Share(parts, len(mine), int(self._lengths[mine].sum()), padded, len(batch), vocabulary)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+from cpufinetune.comms.gradients import word_embeddings
 from cpufinetune.train import memory, precision
 from cpufinetune.train.batching import BatchPlan
 from cpufinetune.train.data.batches import Schedule
@@ -17,6 +19,7 @@ from cpufinetune.train.rank import prepare_node
 
 if TYPE_CHECKING:
     from cpufinetune.job.document import Job
+    from cpufinetune.train.batching import Share
     from cpufinetune.train.settings import RankSettings
 
 FLOAT = 4  # bytes
@@ -80,6 +83,15 @@ def forecast(job: Job, settings: RankSettings) -> Forecast:
         memory=memory.estimate(built.model, memory.measure_activations(built, chosen), shapes, base, world),
         memory_limit=memory.limit_of(job.spec, settings),
         # A ring all-reduce sends 2 (n - 1) / n of the gradients.
-        wire_bytes=round(2 * (world - 1) / world * FLOAT * trained),
+        wire_bytes=round(2 * (world - 1) / world * FLOAT * (trained - _spared(built.model, shares))),
         checkpoint_bytes=(1 + memory.MOMENTS) * FLOAT * trained,
     )
+
+
+def _spared(model: Any, shares: list[Share]) -> int:
+    """Return the embedding gradients of a mean step that are zero and not sent."""
+    _, weight = word_embeddings(model)
+    if weight is None:
+        return 0
+    rows = fmean(len(share.vocabulary) for share in shares)
+    return round((len(weight) - rows) * weight.shape[1])

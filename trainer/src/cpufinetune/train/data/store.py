@@ -58,6 +58,11 @@ class Split:
         """Tokens of each sample, shape (samples,)."""
         return np.diff(self.offsets)
 
+    def vocabulary(self, samples: Indices, pad_token: int) -> NDArray[np.int64]:
+        """Return the token ids that occur in `samples`, and the padding token, in ascending order."""
+        spans = [self.tokens[self.offsets[sample] : self.offsets[sample + 1]] for sample in samples]
+        return np.unique(np.concatenate([*spans, [pad_token]])).astype(np.int64)
+
     def batch(self, samples: Indices, pad_token: int) -> Batch:
         """Gather and pad `samples` to the longest of them."""
         lengths = self.offsets[samples + 1] - self.offsets[samples]

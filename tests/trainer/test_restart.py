@@ -1,0 +1,149 @@
+"""What happens when ranks, launchers or patience die: the run recovers, and the result is the same to the bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+RESTART_GOAL = 5.0  # seconds from SIGKILL to the next step
+
+pytestmark = pytest.mark.timeout(600)
+
+Events = list[dict[str, Any]]
+
+
+@pytest.fixture
+def content(small_model: Path, small_data: Path, document: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """A job of 60 steps on two nodes, with evaluations and checkpoints in between."""
+    training = {"maxSteps": 60, "evaluateEvery": 25, "checkpointEvery": 20, "learningRate": 1e-3}
+    return document(small_model, small_data, nodes=2, training=training)
+
+
+def is_phase(name: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda event: event["event"] == "Phase" and event["name"] == name and event["rank"] == 0
+
+
+def is_step(step: int) -> Callable[[dict[str, Any]], bool]:
+    return lambda event: event["event"] == "Step" and event["rank"] == 0 and event["step"] >= step
+
+
+def after_kill(events: Events, killed: float) -> dict[str, float]:
+    """Return when each stage of the restart was reached, in seconds after the kill."""
+    later = [event for event in events if event["time"] > killed]
+    join = next(event for event in later if is_phase("Join")(event))["time"]
+    stages = {
+        "forked": join,
+        "joined": next(event for event in later if is_phase("Load")(event))["time"],
+        "loaded": next(event for event in later if event["event"] == "Setup")["time"],
+        "step": next(event for event in later if is_step(0)(event) and event["time"] > join)["time"],
+    }
+    return {name: when - killed for name, when in stages.items()}
+
+
+def test_killed_anywhere_the_run_recovers_within_seconds_and_ends_with_the_same_weights(
+    content: dict[str, Any], start: Any
+) -> None:
+    undisturbed = start(content, name="undisturbed")
+    assert undisturbed.end() == 0, undisturbed.log
+
+    run = start(content, name="killed")
+    kills = []
+    for wanted, what, rank in (
+        (is_step(13), "step 13", 1),
+        (is_phase("Checkpoint"), "a checkpoint being written", 0),
+        (is_phase("Evaluate"), "an evaluation", 1),
+    ):
+        run.wait_for(wanted, what)
+        kills.append((what, run.kill(rank)))
+    assert run.end() == 0, run.log
+
+    report = run.report
+    assert len(report["restarts"]) == len(kills), run.log
+    for what, killed in kills:
+        stages = after_kill(run.events(), killed)
+        print(f"killed during {what}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items()))
+        assert stages["step"] < RESTART_GOAL
+    causes = [attempt["causes"] for attempt in report["attempts"]][: len(kills)]
+    assert all(any(cause["kind"] == "Signal" for cause in one) for one in causes)
+    assert report["result"]["checksum"] == undisturbed.report["result"]["checksum"]
+    assert run.losses() == undisturbed.losses()
+
+
+def test_sigterm_writes_a_checkpoint_and_the_same_command_resumes_to_the_same_weights(
+    content: dict[str, Any], start: Any
+) -> None:
+    undisturbed = start(content, name="undisturbed")
+    assert undisturbed.end() == 0, undisturbed.log
+
+    run = start(content)
+    run.wait_for(is_step(30), "step 30")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 143, run.log
+    checkpoints = sorted(path.name for path in (run.output / "checkpoints").glob("step-*"))
+    assert int(checkpoints[-1].removeprefix("step-")) >= 30
+    assert not (run.output / "model").exists()
+    assert "run the same command again to resume" in run.log
+
+    again = start(content)
+    assert again.end() == 0, again.log
+    assert again.report["setup"]["resumedFromStep"] == int(checkpoints[-1].removeprefix("step-"))
+    assert again.report["result"]["checksum"] == undisturbed.report["result"]["checksum"]
+
+
+def test_a_rank_that_hangs_is_found_and_named(content: dict[str, Any], start: Any) -> None:
+    content["spec"]["runPolicy"] = {"stallSeconds": 4}
+    run = start(content)
+    run.wait_for(is_step(22), "step 22")
+    os.kill(run.pid(1), signal.SIGSTOP)
+    assert run.end() == 0, run.log
+    causes = run.report["attempts"][0]["causes"]
+    assert {cause["kind"] for cause in causes} & {"Stall"}
+    assert "no sign of life" in run.log
+
+
+def test_a_run_that_keeps_failing_gives_up_after_the_backoff_limit(content: dict[str, Any], start: Any) -> None:
+    content["spec"]["runPolicy"] = {"backoffLimit": 1}
+    run = start(content)
+    for _ in range(2):
+        run.wait_for(is_step(1), "a step")
+        run.kill(1)
+    assert run.end() == 1, run.log
+    assert "gave up" in run.log
+    assert "rank 1 on node 1: Killed: SIGKILL" in run.log
+    assert len(run.report["attempts"]) == 2
+
+
+def test_a_launcher_that_dies_comes_back_as_a_newcomer(content: dict[str, Any], start: Any) -> None:
+    run = start(content)
+    run.wait_for(is_step(22), "step 22")
+    children = subprocess.run(
+        ["pgrep", "-P", str(run.process.pid), "-f", "cpufinetune.launch.local"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    os.kill(int(children.stdout), signal.SIGKILL)
+    assert run.end() == 0, run.log
+    assert "node 1 is back" in run.log
+    assert run.report["setup"]["resumedFromStep"] == 20
+
+
+def test_nothing_of_a_killed_run_stays_behind(content: dict[str, Any], start: Any) -> None:
+    run = start(content)
+    run.wait_for(is_step(3), "step 3")
+    pids = [run.pid(0), run.pid(1)]
+    run.process.kill()
+    run.process.wait()
+    deadline = time.monotonic() + 5
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # noqa: PTH110 - a process, no file
+        assert time.monotonic() < deadline, "ranks outlive their launcher"
+        time.sleep(0.05)
