@@ -154,14 +154,14 @@ class Run:
             time.sleep(POLL)
         pytest.fail(f"no {what} within {LONGEST_RUN} s:\n{self.log}")
 
-    def pid(self, rank: int) -> int:
-        """Return the process id of a rank."""
-        (found,) = pids_named(f"cft-rank-{rank}", self.process.pid)
+    def pid(self, name: str) -> int:
+        """Return the id of the run's process of that name, for example `cft-rank-0`."""
+        (found,) = pids_named(name, self.process.pid)
         return found
 
     def kill(self, rank: int) -> float:
         """SIGKILL a rank; return when, in seconds since the epoch."""
-        pid = self.pid(rank)
+        pid = self.pid(f"cft-rank-{rank}")
         now = time.time()
         os.kill(pid, signal.SIGKILL)
         return now
@@ -183,13 +183,14 @@ class Run:
 Start = Callable[..., Run]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start `cpufinetune run` on a document; whatever still runs is ended with the test."""
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start `cpufinetune run` on a document, in a folder of its `name`; whatever still runs is ended with the module."""
     runs: list[Run] = []
+    base = tmp_path_factory.mktemp("runs")
 
     def begin(content: dict[str, Any], *arguments: str, name: str = "run") -> Run:
-        folder = tmp_path / name
+        folder = base / name
         folder.mkdir(exist_ok=True)
         file = folder / "job.yaml"
         file.write_text(yaml.safe_dump(content), encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,24 @@ pytestmark = pytest.mark.timeout(600)
 Events = list[dict[str, Any]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def undisturbed(content: dict[str, Any], start: Any) -> Any:
+    """A run that nobody disturbs: what the others must end with."""
+    run = start(content, name="undisturbed")
+    assert run.end() == 0, run.log
+    return run
+
+
+@pytest.fixture(scope="module")
 def content(small_model: Path, small_data: Path, document: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """A job of 60 steps on two nodes, with evaluations and checkpoints in between."""
     training = {"maxSteps": 60, "evaluateEvery": 25, "checkpointEvery": 20, "learningRate": 1e-3}
     return document(small_model, small_data, nodes=2, training=training)
+
+
+def with_policy(content: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """Return the document with a run policy."""
+    return {**content, "spec": {**content["spec"], "runPolicy": policy}}
 
 
 def is_phase(name: str) -> Callable[[dict[str, Any]], bool]:
@@ -50,11 +62,8 @@ def after_kill(events: Events, killed: float) -> dict[str, float]:
 
 
 def test_killed_anywhere_the_run_recovers_within_seconds_and_ends_with_the_same_weights(
-    content: dict[str, Any], start: Any
+    content: dict[str, Any], undisturbed: Any, start: Any
 ) -> None:
-    undisturbed = start(content, name="undisturbed")
-    assert undisturbed.end() == 0, undisturbed.log
-
     run = start(content, name="killed")
     kills = []
     for wanted, what, rank in (
@@ -79,12 +88,9 @@ def test_killed_anywhere_the_run_recovers_within_seconds_and_ends_with_the_same_
 
 
 def test_sigterm_writes_a_checkpoint_and_the_same_command_resumes_to_the_same_weights(
-    content: dict[str, Any], start: Any
+    content: dict[str, Any], undisturbed: Any, start: Any
 ) -> None:
-    undisturbed = start(content, name="undisturbed")
-    assert undisturbed.end() == 0, undisturbed.log
-
-    run = start(content)
+    run = start(content, name="stopped")
     run.wait_for(is_step(30), "step 30")
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 143, run.log
@@ -93,17 +99,16 @@ def test_sigterm_writes_a_checkpoint_and_the_same_command_resumes_to_the_same_we
     assert not (run.output / "model").exists()
     assert "run the same command again to resume" in run.log
 
-    again = start(content)
+    again = start(content, name="stopped")
     assert again.end() == 0, again.log
     assert again.report["setup"]["resumedFromStep"] == int(checkpoints[-1].removeprefix("step-"))
     assert again.report["result"]["checksum"] == undisturbed.report["result"]["checksum"]
 
 
 def test_a_rank_that_hangs_is_found_and_named(content: dict[str, Any], start: Any) -> None:
-    content["spec"]["runPolicy"] = {"stallSeconds": 4}
-    run = start(content)
+    run = start(with_policy(content, stallSeconds=4), name="hung")
     run.wait_for(is_step(22), "step 22")
-    os.kill(run.pid(1), signal.SIGSTOP)
+    os.kill(run.pid("cft-rank-1"), signal.SIGSTOP)
     assert run.end() == 0, run.log
     causes = run.report["attempts"][0]["causes"]
     assert {cause["kind"] for cause in causes} & {"Stall"}
@@ -111,8 +116,7 @@ def test_a_rank_that_hangs_is_found_and_named(content: dict[str, Any], start: An
 
 
 def test_a_run_that_keeps_failing_gives_up_after_the_backoff_limit(content: dict[str, Any], start: Any) -> None:
-    content["spec"]["runPolicy"] = {"backoffLimit": 1}
-    run = start(content)
+    run = start(with_policy(content, backoffLimit=1), name="failing")
     for _ in range(2):
         run.wait_for(is_step(1), "a step")
         run.kill(1)
@@ -123,24 +127,18 @@ def test_a_run_that_keeps_failing_gives_up_after_the_backoff_limit(content: dict
 
 
 def test_a_launcher_that_dies_comes_back_as_a_newcomer(content: dict[str, Any], start: Any) -> None:
-    run = start(content)
+    run = start(content, name="newcomer")
     run.wait_for(is_step(22), "step 22")
-    children = subprocess.run(
-        ["pgrep", "-P", str(run.process.pid), "-f", "cpufinetune.launch.local"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    os.kill(int(children.stdout), signal.SIGKILL)
+    os.kill(run.pid("cft-node-1"), signal.SIGKILL)
     assert run.end() == 0, run.log
     assert "node 1 is back" in run.log
     assert run.report["setup"]["resumedFromStep"] == 20
 
 
 def test_nothing_of_a_killed_run_stays_behind(content: dict[str, Any], start: Any) -> None:
-    run = start(content)
+    run = start(content, name="orphaned")
     run.wait_for(is_step(3), "step 3")
-    pids = [run.pid(0), run.pid(1)]
+    pids = [run.pid("cft-rank-0"), run.pid("cft-rank-1")]
     run.process.kill()
     run.process.wait()
     deadline = time.monotonic() + 5

@@ -157,6 +157,8 @@ def test_a_flipped_bit_anywhere_in_the_state_is_noticed(kept: Kept) -> None:
         found = kept.store.read()
         if found is not None and found.path == state.parent:
             unnoticed.append(intact[max(0, at - 8) : at + 1].decode())
+        else:
+            state.parent.with_name(f".damaged-{state.parent.name}").rename(state.parent)
         state.write_bytes(intact)
     assert unnoticed == []
 

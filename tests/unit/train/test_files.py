@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
@@ -29,8 +28,8 @@ def read(tmp_path: Path) -> Callable[..., Read]:
         elif data is not None:
             parquet.write_table(data, path)
         table = read_file(path, columns, tmp_path / "cache")
-        assert table.column_names == list(columns)
-        return dict(table[:])
+        assert list(table) == list(columns)
+        return table
 
     return build
 
@@ -104,7 +103,7 @@ def test_rows_are_read(read: Callable[..., Read], name: str, data: bytes | pa.Ta
         pytest.param("none.csv", None, "FileNotFound", "no such file", id="a missing file"),
         pytest.param(
             "a.xlsx", b"PK", "UnknownFormat",
-            "cannot read '.xlsx' files (use one of ['.csv', '.json', '.jsonl', '.parquet', '.tsv'])",
+            "cannot read '.xlsx' files (use one of .csv, .tsv, .jsonl, .parquet)",
             id="an unknown suffix",
         ),
         pytest.param("a.csv", b"", "EmptyFile", "the file is empty", id="an empty csv"),
@@ -186,13 +185,3 @@ def test_a_missing_column_comes_with_a_hint(
     assert caught.value.reason == "MissingColumn"
     assert caught.value.message.endswith(f"{name}: no column '{column}'")
     assert caught.value.fix == hint
-
-
-def test_a_changed_file_is_read_anew_even_if_it_is_as_old_as_before(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    found = []
-    for word in (b"a", b"b"):
-        path.write_bytes(b"text,label\n" + word + b",0\n")
-        os.utime(path, (1e9, 1e9))
-        found.append(list(read_file(path, ["text"], tmp_path / "cache")["text"]))
-    assert found == [["a"], ["b"]]

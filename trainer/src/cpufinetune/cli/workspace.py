@@ -59,12 +59,19 @@ def resolve(job: Job, file: Path, output: Path | None, claims: Mapping[str, Path
     """
     base = file.resolve().parent
     if output is None:
-        output = base / job.spec.output.path if job.spec.output.path and not job.spec.output.claim else Path(job.name)
+        output = _output(job, base, claims)
     return Workspace(
         model_root=_root(job.spec.model, "model", base, claims),
         data_root=_root(job.spec.dataset, "dataset", base, claims),
         output=output.resolve(),
     )
+
+
+def _output(job: Job, base: Path, claims: Mapping[str, Path]) -> Path:
+    wanted = job.spec.output
+    if wanted.claim is not None and wanted.claim in claims:
+        return claims[wanted.claim] / (wanted.path or job.name)
+    return base / wanted.path if wanted.path and wanted.claim is None else Path(job.name)
 
 
 def _root(reference: Model | Dataset, field: str, base: Path, claims: Mapping[str, Path]) -> Path | None:
@@ -104,7 +111,7 @@ def claim_output(workspace: Workspace, *, overwrite: bool) -> None:
         if overwrite:
             for name in LEFT_BY_A_RUN:
                 path = workspace.output / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
         workspace.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JobError("OutputNotWritable", f"{workspace.output}: {error}", "use another --output") from error

@@ -26,7 +26,7 @@ class GradientSync:
     model: Any
     world_size: int
     wrapped: Any = field(init=False)
-    embeddings: torch.nn.Parameter | None = field(init=False, default=None)
+    embeddings: torch.Tensor | None = field(init=False, default=None)
     _launched: float = 0.0
 
     def __post_init__(self) -> None:
@@ -77,10 +77,11 @@ class GradientSync:
         return time.perf_counter() - self._launched
 
 
-def word_embeddings(model: Any) -> tuple[str, torch.nn.Parameter | None]:
+def word_embeddings(model: Any) -> tuple[str, torch.Tensor | None]:
     """Return name and weight of a trained table of word embeddings that nothing else uses."""
     module: object = model.get_input_embeddings()
     if not isinstance(module, torch.nn.Embedding) or not module.weight.requires_grad:
         return "", None
-    names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is module.weight]
-    return (names[0], module.weight) if len(names) == 1 else ("", None)
+    table = module.weight
+    names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is table]
+    return (str(names[0]), table) if len(names) == 1 else ("", None)

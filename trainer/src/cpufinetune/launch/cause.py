@@ -51,7 +51,8 @@ class Cause:
 def of_exit(node: int, rank: int, status: int, failure: Failure | None, *, now: float) -> Cause:
     """Explain a rank's wait status, with its last words if it had any."""
     if status < 0:
-        name = signal.Signals(-status).name
+        names = {number.value: number.name for number in signal.Signals}
+        name = names.get(-status, f"signal {-status}")
         hint = "out of memory, or killed by hand" if -status == signal.SIGKILL else "a crash"
         return Cause(
             kind="Signal",

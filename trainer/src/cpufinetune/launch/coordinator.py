@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpufinetune.launch import wire
 from cpufinetune.launch.cause import Cause
-from cpufinetune.launch.gang import Action, Drain, Finish, Gang, Start, Stop
+from cpufinetune.launch.gang import Action, Drain, Finish, Gang, Start, State, Stop
 
 if TYPE_CHECKING:
     from cpufinetune.launch.recorder import Recorder
@@ -31,6 +31,7 @@ class Coordinator:
     _finished: asyncio.Future[Finish] = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _furthest: int = 0
+    _called_off: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> Finish:
         """Serve until the gang is finished and every node has been told."""
@@ -128,10 +129,20 @@ class Coordinator:
             self.recorder.restarting(start.attempt, self.gang.records[-1])
         if start.delay:
             self.recorder.note(f"waiting {start.delay:.0f} s before attempt {start.attempt}")
-            await asyncio.sleep(start.delay)
+            self._called_off.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._called_off.wait(), start.delay)
+        if self.gang.state != State.RUNNING:
+            # Called off while waiting: no node has ranks that could end.
+            cause = Cause(kind="Stopped", node=0, time=time.time(), reason="Stopped", message="ended before it began")
+            for node in list(self._nodes):
+                self._act(self.gang.ended(node, cause))
+            return
         self._tell("start", attempt=start.attempt, address=self.address, port=free_port(self.address))
 
     def _tell(self, kind: str, **fields: Any) -> None:
+        if kind in {"stop", "drain", "finish"}:
+            self._called_off.set()
         for writer in self._nodes.values():
             wire.send(writer, kind, **fields)
 

@@ -75,6 +75,7 @@ class Gang:
     attempt: int = 0
     failures: int = 0
     records: list[AttemptRecord] = field(default_factory=list)
+    _interrupted: bool = False
     _fruitless: int = 0
     _progressed: bool = False
     _ready: set[int] = field(default_factory=set)
@@ -112,6 +113,7 @@ class Gang:
 
     def interrupt(self) -> list[Action]:
         """Stop after a checkpoint."""
+        self._interrupted = True
         if self.state == State.RUNNING:
             self.state = State.DRAINING
             return [Drain()]
@@ -131,7 +133,9 @@ class Gang:
         actions: list[Action] = []
         if cause is not None and self.state in {State.RUNNING, State.STOPPING, State.DRAINING}:
             self._causes.append(cause)
-            if self.state == State.RUNNING:
+            drained = self.state == State.DRAINING and bool(self._running)
+            # While draining, ranks that end as asked are no reason to kill the others; a dead one is.
+            if self.state == State.RUNNING or (drained and cause.kind != "Interrupted"):
                 self.state = State.STOPPING
                 actions.append(Stop())
         if not self._running and self.state in {State.RUNNING, State.STOPPING, State.DRAINING}:
@@ -144,7 +148,7 @@ class Gang:
         cause = root(self._causes)
         if cause.kind == "Permanent":
             return self._finish(ExitCode.BAD_INPUT, cause)
-        if self.state == State.DRAINING or cause.kind == "Interrupted":
+        if self._interrupted or cause.kind == "Interrupted":
             return self._finish(ExitCode.INTERRUPTED, cause)
         self.failures += 1
         if self.failures > self.backoff_limit:
@@ -165,7 +169,8 @@ class Gang:
         return [Start(self.attempt, delay)]
 
     def _record(self) -> None:
-        self.records.append(AttemptRecord(self.attempt, tuple(self._causes)))
+        if self.state != State.GATHERING:
+            self.records.append(AttemptRecord(self.attempt, tuple(self._causes)))
         self._causes = []
 
     def _finish(self, code: ExitCode, cause: Cause | None) -> list[Action]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PATTERN = "{set}-{node}"
 RESPAWN_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 TRIES = 100
 
 
@@ -186,8 +187,10 @@ def _main(text: str) -> int:
     # The first node dies with its terminal; this one must not outlive it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    node = LocalNode.decode(text)
+    ctypes.CDLL(None).prctl(PR_SET_NAME, f"cft-node-{identify(node.pod_name).node}".encode())
     try:
-        return int(asyncio.run(_run_member(LocalNode.decode(text))))
+        return int(asyncio.run(_run_member(node)))
     except AttemptError as error:
         print(f"node launcher: {error}", file=sys.stderr)  # noqa: T201 - its only voice
         return int(error.exit_code)

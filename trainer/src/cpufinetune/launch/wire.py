@@ -23,6 +23,7 @@ async def receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     """Return the next message, or None once the peer is gone or talks nonsense."""
     try:
         line = await reader.readline()
-        return dict(json.loads(line)) if line.endswith(b"\n") else None
+        message = json.loads(line) if line.endswith(b"\n") else None
     except (OSError, ValueError):
         return None
+    return message if isinstance(message, dict) and isinstance(message.get("kind"), str) else None

@@ -120,9 +120,6 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
     folder = source.locate(spec.model, None if settings.model_root is None else Path(settings.model_root))
     prepared = prepare.load_current(Path(settings.scratch))
     built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0)
-    train = prepared.split("train")
-    if train is None:
-        raise JobError("NoTrainingData", "the job has no training split")
     chosen = precision.choose(spec.training.precision, native_bf16=settings.native_bf16)
     checkpoints = CheckpointStore(output / CHECKPOINTS, emit.warn)
     key = job_key(spec)
@@ -137,15 +134,7 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
         sync=sync_,
         optimizer=optimizer,
         prepared=prepared,
-        plan=BatchPlan(
-            train,
-            Schedule(len(train), spec.training.batch_size, spec.training.epochs, spec.training.max_steps),
-            spec.training.seed,
-            settings.rank,
-            settings.world_size,
-            memory.micro_batch_size(spec, built, chosen, settings, base),
-            prepared.pad_token,
-        ),
+        plan=_plan(spec, prepared, settings, memory.micro_batch_size(spec, built, chosen, settings, base)),
         precision=chosen,
         checkpoints=checkpoints,
         best=CheckpointStore(output / CHECKPOINTS / BEST, checkpoints.warn, keep=1),
@@ -158,6 +147,22 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
     if settings.rank == 0:
         emit.send(Setup, **_setup(trainer, folder, resumed))
     return Attempt(trainer, folder, output)
+
+
+def _plan(spec: Spec, prepared: prepare.Prepared, settings: RankSettings, micro_batch_size: int) -> BatchPlan:
+    train = prepared.split("train")
+    if train is None:
+        raise JobError("NoTrainingData", "the job has no training split")
+    training = spec.training
+    return BatchPlan(
+        train,
+        Schedule(len(train), training.batch_size, training.epochs, training.max_steps),
+        training.seed,
+        settings.rank,
+        settings.world_size,
+        micro_batch_size,
+        prepared.pad_token,
+    )
 
 
 def _restore_model(built: Built, checkpoints: CheckpointStore, key: str) -> Checkpoint | None:

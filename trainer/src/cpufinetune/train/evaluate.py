@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from numpy.typing import NDArray
+
     from cpufinetune.train.data.store import Batch, Split
 
 BATCH = 64
@@ -45,38 +47,34 @@ def evaluate(
 ) -> Evaluated:
     """Measure `model` on `split`; every rank gets the same result.
 
-    Args:
-        model: the bare model, not its gradient-averaging wrapper.
-        split: tokenised samples.
-        classes: number of labels.
-        positive: the label whose F1 is reported for two classes.
-        pad_token: fills short rows.
-        rank: this rank.
-        world_size: number of ranks.
-        precision: gives the autocast context.
-        beat: called after each batch.
+    `model` is the bare one, not its gradient-averaging wrapper; `positive` is the label whose F1 is reported for two
+    classes; `precision` gives the autocast context; `beat` is called after each batch.
     """
     started = time.perf_counter()
     was_training = model.training
     model.eval()
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    loss = 0.0
+    own = np.zeros(classes * classes + 1)
     with torch.inference_mode():
         for samples in plan_evaluation(split.lengths, BATCH, world_size, rank):
-            batch = split.batch(samples, pad_token)
             with precision():
-                logits = forward(model, batch).float()
-            loss += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-            counts += confusion(batch.labels.numpy(), logits.argmax(dim=-1).numpy(), classes)
+                own += _count(model, split.batch(samples, pad_token), classes)
             beat()
     model.train(was_training)
-    totals = torch.from_numpy(np.append(counts.astype(np.float64).ravel(), loss))
+    totals = torch.from_numpy(own)
     if world_size > 1:
         distributed.all_reduce(totals)
     summed = totals[:-1].numpy().round().astype(np.int64).reshape(classes, classes)
     metrics = measure(summed, positive)
     metrics["loss"] = float(totals[-1]) / max(1, len(split))
     return Evaluated(metrics, len(split), time.perf_counter() - started)
+
+
+def _count(model: Any, batch: Batch, classes: int) -> NDArray[np.float64]:
+    """Return the confusion matrix of a batch, flat, and after it the sum of its losses."""
+    logits = forward(model, batch).float()
+    loss = torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum")
+    counts = confusion(batch.labels.numpy(), logits.argmax(dim=-1).numpy(), classes)
+    return np.append(counts.astype(np.float64).ravel(), float(loss))
 
 
 def forward(model: Any, batch: Batch) -> torch.Tensor:

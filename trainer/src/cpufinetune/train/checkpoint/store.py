@@ -9,6 +9,7 @@ and SHA-256 of each file, so a half-written or damaged checkpoint is known as su
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 STATE = "state.json"
 LATEST = "latest"
 NAME = re.compile(r"step-(\d{8})")
+NOT_WRITABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 HASH_BLOCK = 1 << 20
 
@@ -75,7 +77,7 @@ class CheckpointStore:
                 save_file(dict(values), path)
                 sync(path)
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
-            write_text(temporary / STATE, json.dumps({**state, "step": step, "files": files}))
+            write_text(temporary / STATE, _seal({**state, "step": step, "files": files}))
             sync(temporary)
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
@@ -92,8 +94,11 @@ class CheckpointStore:
         for path in self._newest_first():
             try:
                 return _read(path)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 self.warn(f"checkpoint {path.name} is damaged and skipped: {error}")
+                # It must not take the place of a good one; the next write removes it.
+                with contextlib.suppress(OSError):
+                    path.rename(path.with_name(f".damaged-{path.name}"))
         return None
 
     def clear(self) -> None:
@@ -106,13 +111,19 @@ class CheckpointStore:
         return sorted((path for path in self.folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
 
     def _prune(self, newest: str) -> None:
-        for path in self._newest_first()[self.keep :]:
+        for path in (
+            *self._newest_first()[self.keep :],
+            *self.folder.glob(".writing-*"),
+            *self.folder.glob(".damaged-*"),
+        ):
             if path.name != newest:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _read(path: Path) -> Checkpoint:
-    state = json.loads((path / STATE).read_text(encoding="utf-8"))
+    state = _unseal((path / STATE).read_text(encoding="utf-8"))
+    if path.name != f"step-{state['step']:08d}":
+        raise ValueError(f"it says that it is of step {state['step']}")
     tensors = {}
     for name, expected in state["files"].items():
         file = path / name
@@ -122,6 +133,23 @@ def _read(path: Path) -> Checkpoint:
             raise ValueError(f"{name} does not have the checksum it was written with")
         tensors[file.stem] = load_file(file)
     return Checkpoint(path, tensors, state)
+
+
+def _seal(state: Mapping[str, Any]) -> str:
+    return json.dumps({**state, "seal": _seal_of(state)})
+
+
+def _unseal(text: str) -> dict[str, Any]:
+    state = json.loads(text)
+    if not isinstance(state, dict):
+        raise TypeError(f"{STATE} holds no object")
+    if state.pop("seal", None) != _seal_of(state):
+        raise ValueError(f"{STATE} does not have the checksum it was written with")
+    return state
+
+
+def _seal_of(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def digest(path: Path) -> str:
@@ -162,6 +190,6 @@ def _explain(error: Exception, folder: Path) -> Exception:
             f"{folder}: the volume is full ({free >> 20} MiB left); earlier checkpoints are intact",
             "free or enlarge the volume, then run the job again: it resumes",
         )
-    if isinstance(error, OSError) and number in {errno.EACCES, errno.EROFS, errno.EPERM}:
+    if isinstance(error, OSError) and number in NOT_WRITABLE:
         return JobError("OutputNotWritable", f"{folder}: {error}", "give a folder that this user may write")
     return AttemptError("CheckpointFailed", f"{folder}: {error}")

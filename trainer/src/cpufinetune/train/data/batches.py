@@ -29,7 +29,7 @@ class Schedule:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the data; the last one may be a partial batch."""
+        """Steps of one pass over the data; one of them is a partial batch if the samples do not divide."""
         return -(-self.samples // self.batch_size)
 
     @property
@@ -53,7 +53,7 @@ def plan_epoch(lengths: Indices, batch_size: int, seed: int, epoch: int) -> list
         epoch: 0-based; each epoch is shuffled anew.
 
     Returns:
-        Index arrays of shape (batch_size,), the last one in the plan's order possibly shorter.
+        Index arrays of shape (batch_size,); one of them, anywhere, is shorter if the samples do not divide.
     """
     rng = np.random.Generator(np.random.PCG64([seed, epoch, 0xBA7C4]))
     order = rng.permutation(len(lengths))

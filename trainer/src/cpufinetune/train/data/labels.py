@@ -43,8 +43,8 @@ class Labels:
 
 
 def normal(value: Any) -> str:
-    """Return the text of a label: booleans and integers of any source read alike."""
-    if isinstance(value, bool):
+    """Return the text of a label: booleans, integers and whole floats of any source read alike."""
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     text = str(value).strip()
     return str(int(text)) if INTEGER.fullmatch(text) else text
@@ -68,7 +68,7 @@ def learn(source: str, column: str, values: Sequence[Any]) -> Labels:
             f"{source}: column '{column}' holds fractions in row {rows(fractions)}",
             "classes are integers or text",
         )
-    texts = [normal(int(value)) if isinstance(value, float) else normal(value) for value in values]
+    texts = [normal(value) for value in values]
     whole = [bool(INTEGER.fullmatch(text)) for text in texts]
     if any(whole) and not all(whole):
         minority = sum(whole) * 2 <= len(whole)

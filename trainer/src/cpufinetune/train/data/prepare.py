@@ -99,22 +99,33 @@ def _only_one(path: Path, beat: Callable[[], None]) -> Iterator[None]:
 
 
 def _write(spec: Spec, data_root: Path | None, folder: Path, *, tokenizer: Any, beat: Callable[[], None]) -> None:
-    rows = read_splits(spec.dataset, spec.task, data_root, spec.training.seed, folder.parent / "datasets")
+    temporary = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    # What `datasets` keeps is keyed by path and time, not by content: it lives no longer than this preparation.
+    cache = temporary / "datasets"
+    cache.mkdir(parents=True)
+    try:
+        _read_and_tokenise(spec, data_root, temporary, cache, tokenizer=tokenizer, beat=beat)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    shutil.rmtree(cache, ignore_errors=True)
+    temporary.rename(folder)
+
+
+def _read_and_tokenise(
+    spec: Spec, data_root: Path | None, folder: Path, cache: Path, *, tokenizer: Any, beat: Callable[[], None]
+) -> None:
+    rows = read_splits(spec.dataset, spec.task, data_root, spec.training.seed, cache)
     beat()
     labels = learn(rows["train"].source, spec.task.label, rows["train"].labels)
     _check_positive(spec, labels)
-    temporary = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     samples = {
-        name: _tokenise(
-            split, labels, spec=spec, tokenizer=tokenizer, path=temporary / f"{name}.safetensors", beat=beat
-        )
+        name: _tokenise(split, labels, spec=spec, tokenizer=tokenizer, path=folder / f"{name}.safetensors", beat=beat)
         for name, split in rows.items()
     }
     meta = {"labels": labels.names, "padToken": tokenizer.pad_token_id, "samples": samples}
-    (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-    temporary.rename(folder)
+    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
 
 def load_current(scratch: Path) -> Prepared:

@@ -86,7 +86,7 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_hub(dataset: Dataset, split: str, columns: list[str], cache: Path) -> Any:
+def _read_hub(dataset: Dataset, split: str, columns: list[str], cache: Path) -> dict[str, list[Any]]:
     import datasets  # noqa: PLC0415 - slow to import, and only preparation needs it
 
     datasets.disable_progress_bars()
@@ -104,13 +104,20 @@ def _read_hub(dataset: Dataset, split: str, columns: list[str], cache: Path) -> 
     missing = [column for column in columns if column not in table.column_names]
     if missing:
         raise JobError("MissingColumn", f"{where}: no column '{missing[0]}'", f"it has {', '.join(table.column_names)}")
-    return table.select_columns(columns)
+    found = {column: list(table[column]) for column in columns}
+    feature = table.features[columns[-1]]
+    if hasattr(feature, "int2str"):
+        # Hidden test labels are -1: they have no name.
+        found[columns[-1]] = [
+            value if value is None or value < 0 else feature.int2str(value) for value in found[columns[-1]]
+        ]
+    return found
 
 
-def _checked(source: str, table: Any, task: Task) -> Rows:
+def _checked(source: str, table: dict[str, list[Any]], task: Task) -> Rows:
     texts = []
     for column in task.text:
-        values = list(table[column])
+        values = table[column]
         wrong = [row for row, value in enumerate(values, 1) if value is not None and not isinstance(value, str)]
         if wrong:
             raise JobError(
@@ -124,8 +131,4 @@ def _checked(source: str, table: Any, task: Task) -> Rows:
                 "remove these rows or fill them in",
             )
         texts.append(values)
-    labels = list(table[task.label])
-    feature = table.features[task.label]
-    if hasattr(feature, "int2str"):
-        labels = [value if value is None or value < 0 else feature.int2str(value) for value in labels]
-    return Rows(source, tuple(texts), labels)
+    return Rows(source, tuple(texts), table[task.label])
