@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -185,7 +186,7 @@ Start = Callable[..., Run]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Start `cpufinetune run` on a document, in a folder of its `name`; whatever still runs is ended with the module."""
+    """Start `cpufinetune run` on a document, in a folder of its `name`; what still runs ends with the module."""
     runs: list[Run] = []
     base = tmp_path_factory.mktemp("runs")
 
@@ -214,3 +215,68 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How preparation and training by one rank in this process ended."""
+
+    code: int
+    events: list[Any]
+    output: Path
+    scratch: Path
+
+    def all(self, name: str) -> list[Any]:
+        """Return the events of a type."""
+        return [event for event in self.events if type(event).__name__ == name]
+
+    def one(self, name: str) -> Any:
+        """Return the only event of a type."""
+        (event,) = self.all(name)
+        return event
+
+    def losses(self) -> list[float]:
+        """Return the loss of each step."""
+        return [event.loss for event in self.all("Step")]
+
+    def half_written(self) -> list[str]:
+        """Name what nobody may find after a failure: half a model, half a checkpoint, half of the prepared data."""
+        paths = [*self.output.rglob("*"), *self.scratch.rglob("*")]
+        return [str(path) for path in paths if "writing" in path.name or path == self.output / "model"]
+
+
+TrainHere = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session")
+def train_here() -> TrainHere:
+    """Prepare and train in this process: `train_here(document, folder)`; other arguments are the rank's settings."""
+    from cpufinetune.report.events import decode  # noqa: PLC0415 - what imports torch is imported late
+    from cpufinetune.train import rank  # noqa: PLC0415
+    from cpufinetune.train.settings import RankSettings  # noqa: PLC0415
+
+    def run(content: dict[str, Any], folder: Path, **changes: Any) -> Outcome:
+        folder.mkdir(parents=True, exist_ok=True)
+        job, events = folder / "job.json", folder / "events"
+        job.write_text(json.dumps(content), encoding="utf-8")
+        values = {
+            "job_file": str(job),
+            "model_root": content["spec"]["model"].get("path"),
+            "data_root": content["spec"]["dataset"].get("path"),
+            "scratch": str(folder / "scratch"),
+            "output": str(folder / "output"),
+            **changes,
+        }
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            # The test runner has a fault handler of its own.
+            with events.open("wb", buffering=0) as stream, mock.patch("faulthandler.enable"):
+                code = rank.main(RankSettings(role="prepare", **values), stream.fileno())
+                code = code or rank.main(RankSettings(role="train", **values), stream.fileno())
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        lines = events.read_bytes().splitlines()
+        return Outcome(int(code), [decode(line) for line in lines], Path(values["output"]), Path(values["scratch"]))
+
+    return run

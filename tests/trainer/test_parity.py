@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 STEPS = 40
 TOLERANCE = 1e-4  # relative, at every step
+# Training multiplies the rounding of a sum, which nobody can order alike for 1 and 4 ranks: by 10 in 5 steps at a rate
+# of 5e-4, which no longer tells a mistake from chaos. At a usual fine-tuning rate it stays near rounding.
+LEARNING_RATE = 5e-5
+FIRST_STEPS, FIRST_TOLERANCE = 8, 1e-6
 ONE_POINT = 0.01
 
 pytestmark = pytest.mark.timeout(900)
@@ -19,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def run_with(start: Any, content: dict[str, Any], nodes: int, ranks: int) -> tuple[list[float], float]:
     content["spec"].update(nodes=nodes, node={"ranks": ranks})
-    run = start(content, name=f"{nodes}x{ranks}")
+    run = start(content, name=f"{nodes}x{ranks}-{content['spec']['training'].get('dropout')}")
     assert run.end() == 0, run.log
     losses = run.losses()
     assert sorted(losses) == list(range(1, STEPS + 1))
@@ -47,6 +51,7 @@ def test_losses_do_not_depend_on_the_number_of_ranks(  # noqa: PLR0917 - fixture
     start: Any,
 ) -> None:
     training: dict[str, Any] = {"maxSteps": STEPS, "evaluateEvery": "Never", "checkpointEvery": 1000}
+    training["learningRate"] = LEARNING_RATE
     if dropout is not None:
         training["dropout"] = dropout
     content = document(demo / "minilm", small_data, training=training, task={"maxLength": 48})
@@ -55,5 +60,6 @@ def test_losses_do_not_depend_on_the_number_of_ranks(  # noqa: PLR0917 - fixture
     for nodes, ranks in worlds:
         losses, other = run_with(start, content, nodes, ranks)
         print(f"{nodes} nodes x {ranks} ranks: largest relative difference {worst(losses, reference):.1e}")
+        assert worst(losses[:FIRST_STEPS], reference[:FIRST_STEPS]) <= FIRST_TOLERANCE
         assert worst(losses, reference) <= TOLERANCE
         assert abs(other - accuracy) <= ONE_POINT
