@@ -41,6 +41,10 @@ def main() -> None:
         model = corpora.DEMO / "minilm"
         r8 = Case("Reuters R8", model, corpora.DEMO / "reuters-r8", ("text",), LONG, test=True)
         pairs = Case("Pairs of MRPC's lengths", model, Path(name), ("sentence1", "sentence2"), LONG, test=True)
+        r8, pairs = (
+            replace(case, mean_tokens=corpora.mean_tokens(case.data, case.text, case.max_length))
+            for case in (r8, pairs)
+        )
         for case in (r8, pairs):
             lines += against_peer(case.short(SHORT) if quick else case, precisions, repeats)
         if bf16:
@@ -82,7 +86,10 @@ def against_peer(case: Case, precisions: Sequence[str], repeats: int) -> list[st
         for precision in precisions:
             mine[precision].append(ours(this, precision))
         other.append(peer(this))
-    lines = [say(f"## {case.name}\n"), say(f"- peer: {spread([one.samples_per_second for one in other])} samples/s")]
+    lines = [
+        say(f"## {case.name} (mean {case.mean_tokens:.0f} tokens)\n"),
+        say(f"- peer: {spread([one.samples_per_second for one in other])} samples/s"),
+    ]
     for precision in precisions:
         speeds = [one.samples_per_second for one in mine[precision]]
         ratios = [one / two.samples_per_second for one, two in zip(speeds, other, strict=True)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import random
+import statistics
 from pathlib import Path
+
+from transformers import AutoTokenizer
 
 DEMO = Path(__file__).parents[2] / ".cache" / "demo"
 # MRPC: 3,668 training and 408 validation pairs, two sentences of about 22 words each; no package carries it.
@@ -28,6 +31,17 @@ def write_pairs(folder: Path) -> None:
                 one = rng.choice(texts)
                 other = one if label else rng.choice(texts)
                 writer.writerow((int(label), span(one, 0, rng), span(other, MOST_WORDS, rng)))
+
+
+def mean_tokens(folder: Path, text: tuple[str, ...], max_length: int) -> float:
+    """Tokens of a mean training sample, cut at `max_length`."""
+    tokenizer = AutoTokenizer.from_pretrained(str(DEMO / "minilm"))
+    with (folder / "train.csv").open(encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))
+    columns = [[row[column] for row in rows] for column in text]
+    return statistics.fmean(
+        len(tokens) for tokens in tokenizer(*columns, truncation=True, max_length=max_length)["input_ids"]
+    )
 
 
 def span(words: list[str], start: int, rng: random.Random) -> str:

@@ -16,10 +16,10 @@ from cpufinetune.errors import JobError
 from cpufinetune.report.events import Result, Setup
 from cpufinetune.train import memory, precision, state
 from cpufinetune.train.batching import BatchPlan
-from cpufinetune.train.checkpoint.store import Checkpoint, CheckpointStore, digest, sync
+from cpufinetune.train.checkpoint.store import Checkpoint, CheckpointStore, digest, explain, sync
 from cpufinetune.train.data import prepare
 from cpufinetune.train.data.batches import Schedule
-from cpufinetune.train.emit import memory as resident
+from cpufinetune.train.emit import base_memory
 from cpufinetune.train.loop import Trainer
 from cpufinetune.train.model import source
 from cpufinetune.train.model.build import Built, build, parameter_groups, save_model
@@ -76,12 +76,7 @@ class Attempt:
                 sync(path)
         except Exception as error:
             shutil.rmtree(temporary, ignore_errors=True)
-            free = shutil.disk_usage(self.output).free >> 20
-            raise JobError(
-                "OutputFull",
-                f"{final}: {error} ({free} MiB left)",
-                "free or enlarge the volume, then run the job again",
-            ) from error
+            raise explain(error, self.output) from error
         # Only a model that is whole takes the place of an earlier one.
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
@@ -116,7 +111,7 @@ def _take_best(trainer: Trainer) -> None:
 def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
     """Build everything and resume from the newest whole checkpoint."""
     spec, output = job.spec, Path(settings.output)
-    base = resident()[1]
+    base = base_memory()
     folder = source.locate(spec.model, None if settings.model_root is None else Path(settings.model_root))
     prepared = prepare.load_current(Path(settings.scratch))
     built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0)

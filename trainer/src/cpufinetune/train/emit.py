@@ -10,7 +10,9 @@ from typing import Any
 
 from cpufinetune.report.events import Event, Phase, PhaseName, Resources, encode
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
+# A rank is forked: it inherits what imports have allocated, but of the libraries' files it maps in only what it
+# touches, which came to 70 MiB of 300 MiB in training.
+LIBRARIES = 70 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,15 @@ class Emitter:
 
 def memory() -> tuple[int, int]:
     """Return peak and present resident bytes of this process."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    values = dict(line.split(":", 1) for line in status.splitlines())
-    peak, now = (int(values[key].split()[0]) << 10 for key in ("VmHWM", "VmRSS"))
-    return peak, now
+    values = _status()
+    return values["VmHWM"], values["VmRSS"]
+
+
+def base_memory() -> int:
+    """Return the resident bytes that a rank needs before it has a model, called when all is imported and no more."""
+    return _status()["RssAnon"] + LIBRARIES
+
+
+def _status() -> dict[str, int]:
+    rows = (line.split() for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if row[-1] == "kB"}

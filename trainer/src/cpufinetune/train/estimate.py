@@ -11,8 +11,7 @@ from cpufinetune.comms.gradients import word_embeddings
 from cpufinetune.train import memory, precision
 from cpufinetune.train.batching import BatchPlan
 from cpufinetune.train.data.batches import Schedule
-from cpufinetune.train.emit import Emitter
-from cpufinetune.train.emit import memory as resident
+from cpufinetune.train.emit import Emitter, base_memory
 from cpufinetune.train.model import source
 from cpufinetune.train.model.build import build
 from cpufinetune.train.rank import prepare_node
@@ -52,7 +51,7 @@ def forecast(job: Job, settings: RankSettings) -> Forecast:
     Raises:
         JobError: whatever is wrong with model or data.
     """
-    base = resident()[1]
+    base = base_memory()
     prepared = prepare_node(job, replace(settings, role="prepare"), Emitter(None, 0, 0))
     folder = source.locate(job.spec.model, None if settings.model_root is None else Path(settings.model_root))
     train = prepared.split("train")

@@ -112,7 +112,7 @@ def estimate(
         model: built.
         activations: as measured.
         shapes: (samples, padded tokens) of its micro-batches.
-        base: resident bytes of a process that has only imported everything.
+        base: resident bytes of a rank that has no model yet.
         world_size: number of ranks.
     """
     parameters = list(model.parameters())

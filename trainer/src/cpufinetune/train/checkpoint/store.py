@@ -85,7 +85,7 @@ class CheckpointStore:
             write_text(self.folder / LATEST, final.name)
         except Exception as error:
             shutil.rmtree(temporary, ignore_errors=True)
-            raise _explain(error, self.folder) from error
+            raise explain(error, self.folder) from error
         self._prune(final.name)
         return final
 
@@ -179,7 +179,8 @@ def write_text(path: Path, text: str) -> None:
     sync(path.parent)
 
 
-def _explain(error: Exception, folder: Path) -> Exception:
+def explain(error: Exception, folder: Path) -> Exception:
+    """Return what to raise when `folder` could not be written."""
     # safetensors reports I/O errors as its own type, with the number in the text only.
     number = getattr(error, "errno", None)
     text = str(error)
@@ -192,4 +193,4 @@ def _explain(error: Exception, folder: Path) -> Exception:
         )
     if isinstance(error, OSError) and number in NOT_WRITABLE:
         return JobError("OutputNotWritable", f"{folder}: {error}", "give a folder that this user may write")
-    return AttemptError("CheckpointFailed", f"{folder}: {error}")
+    return AttemptError("WriteFailed", f"{folder}: {error}")

@@ -16,7 +16,7 @@ import numpy as np
 from cpufinetune.errors import JobError
 from cpufinetune.train.checkpoint.store import write_text
 from cpufinetune.train.data.labels import Labels, learn
-from cpufinetune.train.data.sources import Rows, content_key, read_splits
+from cpufinetune.train.data.sources import Rows, content_key, hold_out, read_splits
 from cpufinetune.train.data.store import Split, open_split, write_split
 
 if TYPE_CHECKING:
@@ -116,10 +116,14 @@ def _write(spec: Spec, data_root: Path | None, folder: Path, *, tokenizer: Any, 
 def _read_and_tokenise(
     spec: Spec, data_root: Path | None, folder: Path, cache: Path, *, tokenizer: Any, beat: Callable[[], None]
 ) -> None:
-    rows = read_splits(spec.dataset, spec.task, data_root, spec.training.seed, cache)
+    rows = read_splits(spec.dataset, spec.task, data_root, cache)
     beat()
+    # Before rows are held out: messages count rows as the file does, and a class may have but one.
     labels = learn(rows["train"].source, spec.task.label, rows["train"].labels)
     _check_positive(spec, labels)
+    fraction = spec.dataset.validation_fraction
+    if "validation" not in rows and fraction > 0:
+        rows["train"], rows["validation"] = hold_out(rows["train"], fraction, spec.training.seed)
     samples = {
         name: _tokenise(split, labels, spec=spec, tokenizer=tokenizer, path=folder / f"{name}.safetensors", beat=beat)
         for name, split in rows.items()

@@ -35,14 +35,13 @@ class Rows:
         return Rows(self.source, texts, [self.labels[row] for row in chosen])
 
 
-def read_splits(dataset: Dataset, task: Task, root: Path | None, seed: int, cache: Path) -> dict[str, Rows]:
-    """Read all splits that the job names; hold out validation rows if it names none.
+def read_splits(dataset: Dataset, task: Task, root: Path | None, cache: Path) -> dict[str, Rows]:
+    """Read all splits that the job names.
 
     Args:
         dataset: the job's data.
         task: names the columns.
         root: the folder of files; None for a hub dataset.
-        seed: chooses the held-out rows.
         cache: where `datasets` may keep its files.
     """
     named = dataset.files if root is not None else dataset.splits
@@ -55,8 +54,6 @@ def read_splits(dataset: Dataset, task: Task, root: Path | None, seed: int, cach
         table = read_file(root / name, columns, cache) if root is not None else _read_hub(dataset, name, columns, cache)
         source = str(root / name) if root is not None else f"{dataset.name}/{name}"
         found[split] = _checked(source, table, task)
-    if "validation" not in found and dataset.validation_fraction > 0:
-        found["train"], found["validation"] = hold_out(found["train"], dataset.validation_fraction, seed)
     return found
 
 
