@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 REPEATS = 3
-LONG, SHORT = 60, 16  # steps
+LONG, SHORT = 50, 14  # steps
 
 
 def main() -> None:

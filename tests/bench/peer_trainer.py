@@ -47,7 +47,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     def encode(rows: dict[str, list[Any]]) -> dict[str, Any]:
         texts = [rows[column] for column in options["text"]]
         coded = tokenizer(*texts, padding="max_length", max_length=options["maxLength"], truncation=True)
-        coded["label"] = [names.index(str(label)) for label in rows["label"]]
+        coded["labels"] = [names.index(str(label)) for label in rows["label"]]
         return dict(coded)
 
     coded = raw.map(encode, batched=True, remove_columns=[*options["text"], "label"])

@@ -43,7 +43,7 @@ class Steps:
         assert split is not None
         self.split = split
         self.chosen = chosen
-        self.built = build(folder, prepared.labels.names, job.spec.training, weights=True)
+        self.built = build(folder, prepared.labels.names, job.spec.training, weights=True, agree=bool)
         self.built.model.train()
         self.optimizer = torch.optim.AdamW(parameter_groups(self.built.model, 0.01), lr=2e-5, fused=True)
         self.plan = BatchPlan(split, Schedule(len(split), BATCH, 3.0), 42, 0, 1, BATCH)

@@ -54,19 +54,29 @@ def test_auto_allows_silence_by_phase_and_step(events: list[Event], allowed: flo
     assert clock(*events).allowed() == allowed
 
 
-@pytest.mark.parametrize("events", [[], [phase("Save")], [phase("Train"), step(10.0)]])
-def test_a_number_holds_in_every_phase(events: list[Event]) -> None:
-    assert clock(*events, setting=7).allowed() == 7
+@pytest.mark.parametrize(
+    ("events", "allowed"),
+    [
+        pytest.param([], UNMEASURED, id="not before training"),
+        pytest.param([phase("Save")], UNMEASURED, id="not while saving"),
+        pytest.param([phase("Checkpoint")], UNMEASURED, id="nor at a checkpoint"),
+        pytest.param([phase("Train")], 7, id="from the start of training"),
+        pytest.param([phase("Train"), step(10.0)], 7, id="whatever steps take"),
+        pytest.param([phase("Evaluate")], 7, id="in evaluations too"),
+    ],
+)
+def test_a_number_holds_while_training(events: list[Event], allowed: float) -> None:
+    assert clock(*events, setting=7).allowed() == allowed
 
 
 @pytest.mark.parametrize(("now", "stalled"), [(0.0, False), (60.0, False), (60.1, True)])
 def test_a_rank_is_stalled_once_the_silence_is_too_long(now: float, *, stalled: bool) -> None:
-    assert clock(setting=60).stalled(now) == stalled
+    assert clock(phase("Train"), setting=60).stalled(now) == stalled
 
 
 def test_every_event_is_a_sign_of_life() -> None:
-    heard = clock(setting=60)
-    events: list[Event] = [Heartbeat(rank=0, time=0.0), phase("Load"), step(1.0)]
+    heard = clock(phase("Train"), setting=60)
+    events: list[Event] = [Heartbeat(rank=0, time=0.0), phase("Evaluate"), step(1.0)]
     for number, event in enumerate(events, 1):
         heard.hear(event, 50.0 * number)
         assert not heard.stalled(50.0 * number + 60)

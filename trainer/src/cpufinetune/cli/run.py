@@ -51,7 +51,9 @@ def main(options: argparse.Namespace) -> ExitCode:
         finish, records = asyncio.run(local.run(job, workspace.template(job), recorder))
     recorder.finish(finish, records)
     if finish.code == ExitCode.OK:
-        shutil.rmtree(workspace.scratch, ignore_errors=True)
+        # Only now: had a rank died after the model was written, the next attempt would have started from these.
+        for folder in (workspace.scratch, workspace.checkpoints):
+            shutil.rmtree(folder, ignore_errors=True)
     else:
         _explain(finish)
     return finish.code

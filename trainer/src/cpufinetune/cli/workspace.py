@@ -33,6 +33,11 @@ class Workspace:
         """Prepared data, removed after success."""
         return self.output / "scratch"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints, removed after success."""
+        return self.output / "checkpoints"
+
     def template(self, job: Job) -> RankSettings:
         """Write the effective document for the ranks and return what they all share."""
         self.scratch.mkdir(parents=True, exist_ok=True)

@@ -41,8 +41,15 @@ class GradientSync:
             distributed.broadcast(self.embeddings.detach(), src=0)
         # Finding unused parameters keeps the bucket plan fixed from the first step on: a resumed run adds in the
         # same order as an undisturbed one, at any world size. It costs a walk over the graph, some ms a step.
+        # Buffers of these models are tables that never change: sent once, not before every step.
+        for buffer in self.model.buffers():
+            distributed.broadcast(buffer, src=0)
         self.wrapped = DistributedDataParallel(
-            self.model, bucket_cap_mb=BUCKET_MIB, gradient_as_bucket_view=True, find_unused_parameters=True
+            self.model,
+            bucket_cap_mb=BUCKET_MIB,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=True,
+            broadcast_buffers=False,
         )
         self.wrapped.register_comm_hook(None, self._reduce)
 

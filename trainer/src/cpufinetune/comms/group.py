@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cpufinetune.train.settings import RankSettings
 
 # A collective that takes longer is dead; a hang is found earlier, by the launcher's stall clock.
+BACKLOG = 4096
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
@@ -28,12 +30,14 @@ def join(settings: RankSettings) -> None:
         return
     os.environ["GLOO_SOCKET_IFNAME"] = settings.interface
     try:
+        listener = _listen(settings) if settings.rank == 0 else None
         store = distributed.TCPStore(  # type: ignore[attr-defined]  # exported at run time only
             settings.master_address,
             settings.master_port,
             settings.world_size,
             is_master=settings.rank == 0,
             timeout=timedelta(seconds=settings.join_seconds),
+            master_listen_fd=listener,
         )
         distributed.init_process_group(
             "gloo",
@@ -42,12 +46,22 @@ def join(settings: RankSettings) -> None:
             world_size=settings.world_size,
             timeout=COLLECTIVE_TIMEOUT,
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         raise AttemptError(
             "JoinFailed",
             f"rank {settings.rank} could not join at {settings.master_address}:{settings.master_port}: {error}",
         ) from error
     verify(settings.rank, settings.world_size)
+
+
+def _listen(settings: RankSettings) -> int:
+    """Listen at the master's own address; the store by itself would at all of the machine's."""
+    family = socket.AF_INET6 if ":" in settings.master_address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.master_address, settings.master_port))
+        listener.listen(BACKLOG)
+        return listener.detach()
 
 
 def verify(rank: int, world_size: int) -> None:

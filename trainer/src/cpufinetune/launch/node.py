@@ -55,8 +55,8 @@ class Node:
             cause = await self._watch([settings])
         except AttemptError as error:
             return self._cause(error)
-        if cause is None and self.template.model_root is not None:
-            await warm.preload(self.template.model_root, adapters=self.job.spec.training.lora is not None)
+        if cause is None:
+            await warm.preload(self.template.scratch, adapters=self.job.spec.training.lora is not None)
         return cause
 
     async def run(self, attempt: int, master_address: str, master_port: int) -> Cause | None:

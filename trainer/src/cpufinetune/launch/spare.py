@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LARGEST_MESSAGE = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
+QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class WarmProcess:
             [sys.executable, "-m", "cpufinetune.launch.warm", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+            env={**QUIET, **os.environ, **environment, "PYTHONUNBUFFERED": "1"},
         )
         theirs.close()
         return cls(process, ours)
@@ -51,9 +52,9 @@ class WarmProcess:
         answer = await self._receive()
         self.import_seconds = answer["ready"]
 
-    async def preload(self, folder: str, *, adapters: bool) -> None:
-        """Import what the model in `folder` needs."""
-        await self._ask({"preload": folder, "adapters": adapters})
+    async def preload(self, scratch: str, *, adapters: bool) -> None:
+        """Import what the model that was prepared in `scratch` needs."""
+        await self._ask({"preload": scratch, "adapters": adapters})
 
     async def fork(self, name: str, settings: str, cpus: Sequence[int], output: int, events: int) -> int:
         """Fork a rank pinned to `cpus`; return its process id, a child of this process.

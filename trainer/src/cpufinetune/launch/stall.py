@@ -40,7 +40,8 @@ class StallClock:
     def allowed(self) -> float:
         """Return the seconds of silence that are still fine."""
         if self.setting != "Auto":
-            return float(self.setting)
+            # What is no training may be silent for long: reading, loading, a slow volume.
+            return float(self.setting) if self.training else max(UNMEASURED, float(self.setting))
         if not self.training or not self._steps:
             return UNMEASURED
         return max(SHORTEST, STEPS * statistics.median(self._steps))

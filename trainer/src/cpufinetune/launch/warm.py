@@ -51,12 +51,14 @@ def _reply(channel: socket.socket, answer: dict[str, Any]) -> None:
     channel.send(json.dumps(answer).encode())
 
 
-def _preload(folder: str, *, adapters: bool) -> None:
+def _preload(scratch: str, *, adapters: bool) -> None:
     """Import what the model at hand needs; a model that cannot be read is reported by preparation."""
     from transformers import AutoConfig, AutoModelForSequenceClassification  # noqa: PLC0415 - imported already
 
+    from cpufinetune.train.model.source import located  # noqa: PLC0415
+
     try:
-        configuration = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        configuration = AutoConfig.from_pretrained(str(located(Path(scratch))), trust_remote_code=False)
         AutoModelForSequenceClassification._model_mapping[type(configuration)]  # noqa: SLF001 - imports the class
         if adapters:
             import peft  # noqa: F401, PLC0415

@@ -36,9 +36,9 @@ ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 
 
-def job_key(spec: Spec) -> str:
-    """Return a name for what is trained: a checkpoint of another model, data or recipe must not be resumed."""
-    parts = [asdict(part) for part in (spec.model, spec.dataset, spec.task, spec.training)]
+def job_key(spec: Spec, folder: Path, prepared: prepare.Prepared) -> str:
+    """Return a name for what is trained: a checkpoint of other weights, data or recipe must not be resumed."""
+    parts = [source.weights_key(folder), prepared.folder.name, asdict(spec.task), asdict(spec.training)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -90,34 +90,36 @@ class Attempt:
             bytes=sum(path.stat().st_size for path in final.iterdir()),
             steps=self.trainer.progress.step,
         )
-        self.trainer.checkpoints.clear()
-        self.trainer.best.clear()
 
 
 def _take_best(trainer: Trainer) -> None:
     if trainer.progress.best_step in {None, trainer.progress.step}:
         return
     tensors = state.trainable(trainer.built.model)
-    if trainer.rank == 0:
-        found = trainer.best.read()
-        if found is not None and found.state["step"] == trainer.progress.best_step:
-            state.copy_into(tensors, found.tensors["model"])
-        else:
-            trainer.best.warn("the best weights are gone; the last ones are kept")
-    if trainer.world_size > 1:
-        state.broadcast(tensors.values())
+    found = trainer.best.read(trainer.progress.best_step) if trainer.rank == 0 else None
+    if found is not None:
+        state.copy_into(tensors, found.tensors["model"])
+    if state.broadcast_json(found is not None):
+        if trainer.world_size > 1:
+            state.broadcast(tensors.values())
+        return
+    # Only after falling back to an earlier checkpoint whose best was overtaken since.
+    trainer.best.warn("the best weights are gone; the last ones are kept")
+    validation = trainer.prepared.split("validation")
+    if validation is not None:
+        trainer.progress.best_metrics = trainer.primary_first(trainer.measure(validation).metrics)
 
 
 def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
     """Build everything and resume from the newest whole checkpoint."""
     spec, output = job.spec, Path(settings.output)
     base = base_memory()
-    folder = source.locate(spec.model, None if settings.model_root is None else Path(settings.model_root))
+    folder = source.located(Path(settings.scratch))
     prepared = prepare.load_current(Path(settings.scratch))
-    built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0)
+    built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0, agree=state.broadcast_json)
     chosen = precision.choose(spec.training.precision, native_bf16=settings.native_bf16)
     checkpoints = CheckpointStore(output / CHECKPOINTS, emit.warn)
-    key = job_key(spec)
+    key = job_key(spec, folder, prepared)
     progress = _restore_model(built, checkpoints, key) if settings.rank == 0 else None
     sync_ = GradientSync(built.model, settings.world_size)
     optimizer = torch.optim.AdamW(
@@ -132,7 +134,7 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
         plan=_plan(spec, prepared, settings, memory.micro_batch_size(spec, built, chosen, settings, base)),
         precision=chosen,
         checkpoints=checkpoints,
-        best=CheckpointStore(output / CHECKPOINTS / BEST, checkpoints.warn, keep=1),
+        best=CheckpointStore(output / CHECKPOINTS / BEST, checkpoints.warn),
         emit=emit,
         rank=settings.rank,
         world_size=settings.world_size,
@@ -176,13 +178,14 @@ def _restore_model(built: Built, checkpoints: CheckpointStore, key: str) -> Chec
 
 def _restore_rest(trainer: Trainer, found: Checkpoint | None) -> int | None:
     """Give all ranks the state that rank 0 read; return the step it was of."""
-    document: dict[str, Any] | None = None if found is None else found.state
-    if trainer.world_size > 1:
-        document = state.broadcast_object(document)
+    document: dict[str, Any] | None = None
+    if found is not None:
+        document = {**found.state, "moments": list(found.tensors["optimizer"])}
+    document = state.broadcast_json(document)
     if document is None:
         return None
     trainer.progress = state.RunState.read(document)
-    state.allocate_moments(trainer.optimizer, trainer.progress.step)
+    state.allocate_moments(trainer.built.model, trainer.optimizer, set(document["moments"]), trainer.progress.step)
     tensors = state.moments(trainer.built.model, trainer.optimizer)
     if found is not None:
         state.copy_into(tensors, found.tensors["optimizer"])

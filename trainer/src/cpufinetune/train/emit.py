@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cpufinetune.report.events import Event, Phase, PhaseName, Resources, encode
+from cpufinetune.report.events import Event, Heartbeat, Phase, PhaseName, Resources, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A rank is forked: it inherits what imports have allocated, but of the libraries' files it maps in only what it
 # touches, which came to 70 MiB of 300 MiB in training.
 LIBRARIES = 70 << 20
+BEAT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,23 @@ class Emitter:
                 line = line[os.write(self.descriptor, line) :]
         except BrokenPipeError:
             return
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Show life while something without progress of its own goes on: a download that has time limits itself."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(BEAT_SECONDS):
+                self.send(Heartbeat)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def warn(self, text: str) -> None:
         """Say something in the log."""

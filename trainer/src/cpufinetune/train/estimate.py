@@ -53,11 +53,11 @@ def forecast(job: Job, settings: RankSettings) -> Forecast:
     """
     base = base_memory()
     prepared = prepare_node(job, replace(settings, role="prepare"), Emitter(None, 0, 0))
-    folder = source.locate(job.spec.model, None if settings.model_root is None else Path(settings.model_root))
+    folder = source.located(Path(settings.scratch))
     train = prepared.split("train")
     assert train is not None  # noqa: S101 - preparation always leaves one
     training = job.spec.training
-    built = build(folder, prepared.labels.names, training, weights=True)
+    built = build(folder, prepared.labels.names, training, weights=True, agree=bool)
     chosen = precision.choose(training.precision, native_bf16=settings.native_bf16)
     schedule = Schedule(len(train), training.batch_size, training.epochs, training.max_steps)
     size = memory.micro_batch_size(job.spec, built, chosen, settings, base)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
-from cpufinetune.errors import AttemptError, Interrupted
+from cpufinetune.errors import Interrupted, JobError
 from cpufinetune.report.events import Checkpointed, Evaluation, Heartbeat, Step
 from cpufinetune.train import batching, state
 from cpufinetune.train.evaluate import Evaluated, evaluate, forward
@@ -55,7 +55,7 @@ class Trainer:
 
         Raises:
             Interrupted: some rank was asked to stop; a checkpoint holds the state.
-            AttemptError: the loss is not a number any more.
+            JobError: loss or gradient is not a number any more; another attempt would end there too.
         """
         self.emit.phase("Train")
         self.sync.wrapped.train()
@@ -78,6 +78,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         share = self.plan.share(step)
+        # For dropout that is not ours: nothing random may depend on what was before this step.
+        torch.manual_seed(hash((self.spec.training.seed, step, self.rank)))
         loss = 0.0
         for number, samples in enumerate(share.micro_batches):
             last = number == len(share.micro_batches) - 1
@@ -85,8 +87,12 @@ class Trainer:
         communication = self.sync.finish(torch.from_numpy(share.vocabulary))
         loss, stopping = self._agree(loss)
         if not math.isfinite(loss):
-            raise AttemptError("LossNotFinite", f"the loss of step {step + 1} is {loss}", "lower the learning rate")
-        norm = torch.nn.utils.clip_grad_norm_(self.built.model.parameters(), self.spec.training.max_grad_norm)
+            raise JobError("Diverged", f"the loss of step {step + 1} is {loss}", "lower spec.training.learningRate")
+        # A limit of 0 means none; the norm is measured all the same.
+        limit = self.spec.training.max_grad_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.built.model.parameters(), limit)
+        if not math.isfinite(norm):
+            raise JobError("Diverged", f"the gradient of step {step + 1} is {norm}", "lower spec.training.learningRate")
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=self.world_size == 1)
         self.progress.step += 1
@@ -166,8 +172,10 @@ class Trainer:
             self.progress.best_metric = value
             self.progress.best_step = self.progress.step
             self.progress.best_metrics = dict(metrics)
+            self.emit.phase("Checkpoint")
             if self.rank == 0:
                 self.best.write(self.progress.step, {"model": state.trainable(self.built.model)}, {"job": self.job_key})
+            self._meet()
         self.report_evaluation("validation", found, best=better)
         self._resume_clock()
 
@@ -192,8 +200,8 @@ class Trainer:
             )
 
     def _checkpoint(self) -> None:
+        self.emit.phase("Checkpoint")
         if self.rank == 0:
-            self.emit.phase("Checkpoint")
             started = time.perf_counter()
             path = self.checkpoints.write(
                 self.progress.step,
@@ -206,7 +214,13 @@ class Trainer:
             size = sum(file.stat().st_size for file in path.iterdir())
             seconds = time.perf_counter() - started
             self.emit.send(Checkpointed, step=self.progress.step, path=str(path), bytes=size, seconds=seconds)
+        self._meet()
         self._resume_clock()
+
+    def _meet(self) -> None:
+        """Wait for rank 0's volume, in a phase in which waiting is no stall."""
+        if self.world_size > 1:
+            distributed.barrier()
 
     def _resume_clock(self) -> None:
         self.emit.resources()

@@ -63,7 +63,9 @@ def _last_line(error: Exception) -> str:
 def prepare_node(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Prepared:
     """Check model and data and tokenise, so that the ranks only have to map files."""
     emit.phase("Prepare")
-    folder = source.locate(job.spec.model, _path(settings.model_root))
+    with emit.beating():
+        folder = source.locate(job.spec.model, _path(settings.model_root))
+    source.remember(folder, Path(settings.scratch))
     source.check_length(folder, job.spec.task.max_length)
     return prepare.prepare(
         job.spec,

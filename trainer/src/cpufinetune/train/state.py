@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import distributed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -48,10 +49,15 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def allocate_moments(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Give the optimizer zeroed tensors as after `step` steps, to be filled from a checkpoint or by rank 0."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
+def allocate_moments(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, names: Collection[str], step: int
+) -> None:
+    """Give the optimizer zeroed tensors as after `step` steps, to be filled from a checkpoint or by rank 0.
+
+    Parameters that no gradient ever reached have none: `names` says which were saved.
+    """
+    for name, parameter in trainable(model).items():
+        if f"{MOMENTS[0]}.{name}" in names:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(step)),
                 **{moment: torch.zeros_like(parameter) for moment in MOMENTS},
@@ -82,10 +88,13 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
             work.wait()
 
 
-def broadcast_object(value: Any) -> Any:
-    """Send rank 0's small value to all ranks and return it."""
+def broadcast_json(value: Any) -> Any:
+    """Send rank 0's JSON value to all ranks and return it. PyTorch's own way for objects would unpickle it."""
     if not distributed.is_initialized():
         return value
-    box = [value]
-    distributed.broadcast_object_list(box, src=0)
-    return box[0]
+    data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    size = torch.tensor([len(data)])
+    distributed.broadcast(size, src=0)
+    text = data if distributed.get_rank() == 0 else torch.empty(int(size), dtype=torch.uint8)
+    distributed.broadcast(text, src=0)
+    return json.loads(text.numpy().tobytes())

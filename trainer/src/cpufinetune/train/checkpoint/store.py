@@ -89,9 +89,11 @@ class CheckpointStore:
         self._prune(final.name)
         return final
 
-    def read(self) -> Checkpoint | None:
-        """Return the newest whole checkpoint, or None if there is none."""
+    def read(self, step: int | None = None) -> Checkpoint | None:
+        """Return the newest whole checkpoint, or the one of `step`; None if there is none."""
         for path in self._newest_first():
+            if step is not None and path.name != f"step-{step:08d}":
+                continue
             try:
                 return _read(path)
             except (OSError, ValueError, KeyError, TypeError) as error:

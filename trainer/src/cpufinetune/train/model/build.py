@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 
 from cpufinetune.errors import JobError
 from cpufinetune.train.model.attention import use_sample_attention
 from cpufinetune.train.model.dropout import DropoutStream, replace_dropout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cpufinetune.job.document import Lora, Training
@@ -29,14 +31,17 @@ class Built:
     levers: tuple[str, ...]
 
 
-def build(folder: Path, labels: tuple[str, ...], training: Training, *, weights: bool) -> Built:
+def build(
+    folder: Path, labels: tuple[str, ...], training: Training, *, weights: bool, agree: Callable[[bool], bool]
+) -> Built:
     """Build the classifier.
 
     Args:
         folder: the pretrained model.
         labels: class names in order.
         training: seed, dropout and adapters.
-        weights: load the pretrained weights; without them parameters are undefined and must be received.
+        weights: load the pretrained weights; without them parameters are random and must be received.
+        agree: returns rank 0's answer to all ranks, so that they compute alike.
     """
     from transformers import AutoConfig, AutoModelForSequenceClassification  # noqa: PLC0415 - slow to import
     from transformers.utils import logging  # noqa: PLC0415
@@ -44,11 +49,11 @@ def build(folder: Path, labels: tuple[str, ...], training: Training, *, weights:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.manual_seed(training.seed)
-    configuration = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-    configuration.id2label = dict(enumerate(labels))
-    configuration.label2id = {name: number for number, name in enumerate(labels)}
-    configuration.num_labels = len(labels)
     try:
+        configuration = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        configuration.id2label = dict(enumerate(labels))
+        configuration.label2id = {name: number for number, name in enumerate(labels)}
+        configuration.num_labels = len(labels)
         if weights:
             model = AutoModelForSequenceClassification.from_pretrained(
                 str(folder),
@@ -60,12 +65,12 @@ def build(folder: Path, labels: tuple[str, ...], training: Training, *, weights:
             )
         else:
             make: Any = AutoModelForSequenceClassification.from_config
-            model = make(configuration, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+            model = make(configuration, dtype=torch.float32, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise JobError("BadModel", f"{folder}: {error}", "use an encoder model that transformers knows") from error
     if training.lora is not None:
         model = _adapt(model, training.lora)
-    return _speed_up(model, training)
+    return _speed_up(model, training, agree)
 
 
 def _adapt(model: Any, lora: Lora) -> Any:
@@ -91,14 +96,15 @@ def _adapt(model: Any, lora: Lora) -> Any:
     )
 
 
-def _speed_up(model: Any, training: Training) -> Built:
+def _speed_up(model: Any, training: Training, agree: Callable[[bool], bool]) -> Built:
     stream = DropoutStream(training.seed)
     before = _trial(model)
     levers = []
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     implementation = base.config._attn_implementation  # noqa: SLF001 - transformers has no public reader
     if use_sample_attention(base, stream, training.dropout):
-        if torch.allclose(_trial(model), before, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE, equal_nan=True):
+        same = torch.allclose(_trial(model), before, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE, equal_nan=True)
+        if agree(same):
             levers.append("sample attention")
         else:
             base.set_attn_implementation(implementation)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
 
 from cpufinetune.errors import JobError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cpufinetune.job.document import Model
 
 # Weights as safetensors, configuration, tokenizers; nothing that could hold code or pickles.
 PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model")
+SAMPLE = 1 << 20  # bytes
+LOCATED = "model-folder"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 # RoBERTa-like models keep this many positions for padding.
 RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "longformer": 2}
@@ -47,6 +50,8 @@ def locate(model: Model, root: Path | None) -> Path:
                 "convert them once with model.save_pretrained(folder), which writes model.safetensors",
             )
         raise JobError("ModelNotFound", f"{folder}: no model.safetensors in the model folder", "copy the weights there")
+    for weights in folder.glob("*.safetensors"):
+        _check_weights(weights)
     if "auto_map" in read_configuration(folder):
         raise JobError(
             "RemoteCode",
@@ -56,9 +61,41 @@ def locate(model: Model, root: Path | None) -> Path:
     return folder
 
 
-def _fetch(model: Model) -> Path:
-    from pathlib import Path  # noqa: PLC0415 - beside its only use
+def remember(folder: Path, scratch: Path) -> None:
+    """Leave a note for the ranks of this node: they need not ask the hub again."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    (scratch / LOCATED).write_text(str(folder), encoding="utf-8")
 
+
+def located(scratch: Path) -> Path:
+    """Return the folder that `remember` was told."""
+    return Path((scratch / LOCATED).read_text(encoding="utf-8"))
+
+
+def _check_weights(path: Path) -> None:
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise JobError(
+            "BadModel", f"{path}: {error}", "copy the weights again; a pointer of git-lfs is not the file itself"
+        ) from error
+
+
+def weights_key(folder: Path) -> str:
+    """Return what identifies the weights: size, head and tail of their files, which is quick and enough."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}".encode())
+        with path.open("rb") as stream:
+            digest.update(stream.read(SAMPLE))
+            stream.seek(max(0, size - SAMPLE))
+            digest.update(stream.read(SAMPLE))
+    return digest.hexdigest()
+
+
+def _fetch(model: Model) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, not needed for folders
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RevisionNotFoundError  # noqa: PLC0415
 
