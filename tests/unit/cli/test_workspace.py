@@ -68,7 +68,7 @@ def test_folders_are_found(
     found = resolve(job(**changes), file, None if output is None else here / output, claims)
     wanted = [None if path is None else (here / path).resolve() for path in expected]
     assert [found.model_root, found.data_root, found.output] == wanted
-    assert found.scratch == found.output / "scratch"
+    assert found.scratch == found.output / ".cpufinetune"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_bad_claims_are_refused(text: str) -> None:
 
 def used(output: Path, *, model: bool = True) -> Workspace:
     """A workspace after a run, with a file of somebody else."""
-    names = ["checkpoints/step-00000001/state.json", "scratch/job.json", "report.json", "loss.png", "notes.txt"]
+    names = ["checkpoints/step-00000001/state.json", ".cpufinetune/job.json", "report.json", "loss.png", "notes.txt"]
     for name in [*names, *(["model/config.json"] if model else [])]:
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_text("{}", encoding="utf-8")
@@ -121,39 +121,61 @@ def names(output: Path) -> list[str]:
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_new_output_folder_is_made(tmp_path: Path, *, overwrite: bool) -> None:
-    claim_output(Workspace(None, None, tmp_path / "some" / "where"), overwrite=overwrite)
-    assert names(tmp_path / "some" / "where") == []
+    with claim_output(Workspace(None, None, tmp_path / "some" / "where"), overwrite=overwrite):
+        assert names(tmp_path / "some" / "where") == [".cpufinetune", ".cpufinetune.lock"]
 
 
 def test_an_unfinished_run_is_left_to_be_resumed(tmp_path: Path) -> None:
     workspace = used(tmp_path / "out", model=False)
     before = names(workspace.output)
-    claim_output(workspace, overwrite=False)
+    with claim_output(workspace, overwrite=False):
+        pass
     assert names(workspace.output) == before
 
 
 def test_a_finished_model_is_not_touched(tmp_path: Path) -> None:
     workspace = used(tmp_path / "out")
     before = names(workspace.output)
-    with pytest.raises(JobError, match="there is a model already") as caught:
-        claim_output(workspace, overwrite=False)
+    with pytest.raises(JobError, match="there is a model already") as caught, claim_output(workspace, overwrite=False):
+        pass
     assert caught.value.reason == "OutputHasModel"
     assert "--overwrite" in caught.value.fix
     assert names(workspace.output) == before
 
 
-def test_overwriting_removes_what_a_run_left_and_nothing_else(tmp_path: Path) -> None:
+def test_overwriting_keeps_the_old_model_until_there_is_a_new_one(tmp_path: Path) -> None:
     workspace = used(tmp_path / "out")
-    claim_output(workspace, overwrite=True)
-    assert names(workspace.output) == ["notes.txt"]
+    with claim_output(workspace, overwrite=True):
+        assert not workspace.checkpoints.exists()
+        assert (workspace.output / "model" / "config.json").is_file()
+        assert (workspace.output / "notes.txt").is_file()
+
+
+def test_two_runs_cannot_share_an_output_folder(tmp_path: Path) -> None:
+    workspace = Workspace(None, None, tmp_path / "out")
+    with claim_output(workspace, overwrite=False):
+        with pytest.raises(JobError, match="another run uses it") as caught, claim_output(workspace, overwrite=True):
+            pass
+        assert caught.value.reason == "OutputBusy"
+    with claim_output(workspace, overwrite=False):
+        pass
+
+
+def test_a_run_does_not_replace_its_own_input(tmp_path: Path) -> None:
+    workspace = used(tmp_path / "out")
+    taken = Workspace(workspace.output / "model", None, workspace.output)
+    with pytest.raises(JobError, match="would replace its own input"), claim_output(taken, overwrite=True):
+        pass
+    assert (workspace.output / "model" / "config.json").is_file()
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("below", [".", "deeper"])
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path, below: str, *, overwrite: bool) -> None:
     (tmp_path / "out").write_text("", encoding="utf-8")
-    with pytest.raises(JobError) as caught:
-        claim_output(Workspace(None, None, tmp_path / "out" / below), overwrite=overwrite)
+    workspace = Workspace(None, None, tmp_path / "out" / below)
+    with pytest.raises(JobError) as caught, claim_output(workspace, overwrite=overwrite):
+        pass
     assert caught.value.reason == "OutputNotWritable"
     assert (tmp_path / "out").is_file()
 
@@ -163,5 +185,5 @@ def test_ranks_get_the_effective_document_and_the_folders(tmp_path: Path) -> Non
     workspace = Workspace(tmp_path / "m", None, tmp_path / "out")
     template = workspace.template(asked)
     assert (template.model_root, template.data_root) == (str(tmp_path / "m"), None)
-    assert (template.output, template.scratch) == (str(tmp_path / "out"), str(tmp_path / "out" / "scratch"))
+    assert (template.output, template.scratch) == (str(tmp_path / "out"), str(tmp_path / "out" / ".cpufinetune"))
     assert parse(json.loads(Path(template.job_file).read_text(encoding="utf-8")), rules=False) == asked

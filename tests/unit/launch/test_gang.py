@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cpufinetune.errors import ExitCode
-from cpufinetune.launch.gang import LONGEST_DELAY, Action, Drain, Finish, Gang, Start, State, Stop
+from cpufinetune.launch.gang import LONGEST_DELAY, Action, Drain, Finish, Gang, Prepare, Start, State, Stop
 
 if TYPE_CHECKING:
     from cpufinetune.launch.cause import Cause
@@ -68,6 +68,8 @@ def short(action: Action) -> str:
             return f"start {attempt} after {delay:g}"
         case Finish(code, cause):
             return f"finish {code.name} {'' if cause is None else cause.kind}".strip()
+        case Prepare(node):
+            return f"prepare {node}"
         case Stop() | Drain():
             return type(action).__name__.lower()
 
@@ -115,14 +117,18 @@ def short(action: Action) -> str:
             id="even if another rank failed first",
         ),
         pytest.param([UNFIT], ["finish BAD_INPUT Permanent"], State.FINISHED, id="an unfit node ends it"),
+        pytest.param([("unfit", 0, "Signal")], ["prepare 0"], State.GATHERING, id="a node killed while preparing"),
         pytest.param(
-            [("unfit", 0, "Signal")], ["finish GAVE_UP Signal"], State.FINISHED, id="a node killed while preparing"
+            [("unfit", 0, "Signal")] * 7, ["finish GAVE_UP Signal"], State.FINISHED, id="killed so more than the limit"
+        ),
+        pytest.param([*DRAINING, INTERRUPT], ["finish INTERRUPTED"], State.FINISHED, id="asked twice to stop"),
+        pytest.param(
+            [*STOPPING, INTERRUPT, INTERRUPT], ["finish INTERRUPTED"], State.FINISHED, id="asked twice while stopping"
         ),
         pytest.param([*RUNNING, UNFIT], ["finish BAD_INPUT Permanent"], State.FINISHED, id="an unfit newcomer"),
         pytest.param([INTERRUPT], ["finish INTERRUPTED"], State.FINISHED, id="interrupted while gathering"),
         pytest.param([*GATHERING, INTERRUPT], ["finish INTERRUPTED"], State.FINISHED, id="or gathering again"),
         pytest.param(DRAINING, ["drain"], State.DRAINING, id="interrupted while running"),
-        pytest.param([*DRAINING, INTERRUPT], [], State.DRAINING, id="interrupted twice"),
         pytest.param([*DRAINING, ended(0, "Interrupted")], [], State.DRAINING, id="drained one by one"),
         pytest.param(
             [*DRAINING, ended(0, "Interrupted"), ended(1, "Interrupted")], ["finish INTERRUPTED Interrupted"],

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from cpufinetune.errors import JobError
+from cpufinetune.train.checkpoint.folder import clear
 from cpufinetune.train.checkpoint.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -104,9 +105,11 @@ def test_the_same_step_is_replaced(kept: Kept) -> None:
 
 def test_cleared_checkpoints_are_gone(kept: Kept) -> None:
     kept.write(5)
-    kept.store.clear()
+    (kept.folder / "notes.txt").write_text("of somebody else", encoding="utf-8")
+    clear(kept.folder)
     assert kept.step_read() is None
-    kept.store.clear()
+    assert kept.names() == ["notes.txt"]
+    clear(kept.folder)
 
 
 def truncate(path: Path) -> None:
@@ -223,6 +226,7 @@ def test_a_read_only_volume_is_the_users_to_change(kept: Kept) -> None:
 WRITER = """
 import json, pathlib, resource, sys, torch
 from cpufinetune.errors import JobError
+from cpufinetune.train.checkpoint.folder import clear
 from cpufinetune.train.checkpoint.store import CheckpointStore
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 store = CheckpointStore(pathlib.Path(sys.argv[1]), print)

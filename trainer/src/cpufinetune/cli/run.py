@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from cpufinetune.cli import workspace as workspaces
-from cpufinetune.errors import ExitCode
+from cpufinetune.errors import ExitCode, JobError
 from cpufinetune.job.load import load
 from cpufinetune.job.parse import to_document
 from cpufinetune.launch import local
@@ -22,7 +21,10 @@ from cpufinetune.report.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
+    from cpufinetune.cli.workspace import Workspace
+    from cpufinetune.job.document import Job
     from cpufinetune.launch.gang import Finish
 
 PACKAGES = ("cpufinetune", "torch", "transformers", "datasets", "tokenizers", "safetensors", "numpy", "peft")
@@ -33,7 +35,11 @@ def main(options: argparse.Namespace) -> ExitCode:
     job = load(options.file, options.overrides)
     workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
     world = local.check_world(job, len(local.layout_of(job, 0)[0].ranks))
-    workspaces.claim_output(workspace, overwrite=options.overwrite)
+    with workspaces.claim_output(workspace, overwrite=options.overwrite):
+        return _run(options, job, workspace, world)
+
+
+def _run(options: argparse.Namespace, job: Job, workspace: Workspace, world: int) -> ExitCode:
     console = make_console(sys.stdout, clock=time.monotonic, environ=os.environ)
     recorder = Recorder(
         progress=Progress(clock=time.time),
@@ -47,16 +53,27 @@ def main(options: argparse.Namespace) -> ExitCode:
     )
     with contextlib.ExitStack() as stack:
         if options.events is not None:
-            recorder.events = stack.enter_context(options.events.open("ab", buffering=0))
+            recorder.events = stack.enter_context(_open_events(options.events))
         finish, records = asyncio.run(local.run(job, workspace.template(job), recorder))
     recorder.finish(finish, records)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Nobody reads any more; Python would end with an error of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if finish.code == ExitCode.OK:
         # Only now: had a rank died after the model was written, the next attempt would have started from these.
-        for folder in (workspace.scratch, workspace.checkpoints):
-            shutil.rmtree(folder, ignore_errors=True)
+        workspace.clear()
     else:
         _explain(finish)
     return finish.code
+
+
+def _open_events(path: Path) -> BinaryIO:
+    try:
+        return path.open("ab", buffering=0)
+    except OSError as error:
+        raise JobError("EventsNotWritable", f"--events {path}: {error}", "name another file") from error
 
 
 def _explain(finish: Finish) -> None:

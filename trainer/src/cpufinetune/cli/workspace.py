@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import shutil
 from dataclasses import dataclass
@@ -10,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from cpufinetune.errors import JobError
 from cpufinetune.job.parse import to_document
+from cpufinetune.train.checkpoint import folder
 from cpufinetune.train.settings import RankSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cpufinetune.job.document import Dataset, Job, Model
 
-LEFT_BY_A_RUN = ("model", "checkpoints", "scratch", "report.json", "loss.png", "loss.svg")
+LOCK = ".cpufinetune.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +34,26 @@ class Workspace:
     @property
     def scratch(self) -> Path:
         """Prepared data, removed after success."""
-        return self.output / "scratch"
+        return self.output / ".cpufinetune"
 
     @property
     def checkpoints(self) -> Path:
         """Checkpoints, removed after success."""
         return self.output / "checkpoints"
 
+    def clear(self) -> None:
+        """Remove what a finished run needs no more."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        folder.clear(self.checkpoints)
+
     def template(self, job: Job) -> RankSettings:
         """Write the effective document for the ranks and return what they all share."""
-        self.scratch.mkdir(parents=True, exist_ok=True)
         file = self.scratch / "job.json"
-        file.write_text(json.dumps(to_document(job), indent=2), encoding="utf-8")
+        try:
+            self.scratch.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(to_document(job), indent=2), encoding="utf-8")
+        except OSError as error:
+            raise JobError("OutputNotWritable", f"{file}: {error}", "use another --output") from error
         return RankSettings(
             role="",
             job_file=str(file),
@@ -95,28 +106,41 @@ def parse_claims(texts: Sequence[str]) -> dict[str, Path]:
     """Read `NAME=FOLDER` arguments."""
     claims = {}
     for text in texts:
-        name, equals, folder = text.partition("=")
-        if not equals or not name or not folder:
+        name, equals, place = text.partition("=")
+        if not equals or not name or not place:
             raise JobError("BadArgument", f"--claim {text}", "write --claim NAME=FOLDER")
-        claims[name] = Path(folder)
+        claims[name] = Path(place)
     return claims
 
 
-def claim_output(workspace: Workspace, *, overwrite: bool) -> None:
-    """Make the output folder ready, refusing to touch a finished model that is there.
+@contextlib.contextmanager
+def claim_output(workspace: Workspace, *, overwrite: bool) -> Iterator[None]:
+    """Hold the output folder for this run alone, refusing to touch a finished model that is there.
+
+    With `overwrite` a model that is there stays until a new one is whole; checkpoints go at once.
 
     Raises:
-        JobError: it holds a model and `overwrite` is off, or it cannot be written.
+        JobError: it holds a model and `overwrite` is off, another run uses it, input lies in what will be replaced, or
+            it cannot be written.
     """
-    if (workspace.output / "model").exists() and not overwrite:
+    model = workspace.output / "model"
+    if model.exists() and not overwrite:
         raise JobError(
             "OutputHasModel", f"{workspace.output}: there is a model already", "use another --output, or --overwrite"
         )
-    try:
-        if overwrite:
-            for name in LEFT_BY_A_RUN:
-                path = workspace.output / name
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-        workspace.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JobError("OutputNotWritable", f"{workspace.output}: {error}", "use another --output") from error
+    for root in (workspace.model_root, workspace.data_root):
+        if root is not None and any(root.is_relative_to(place) for place in (model, workspace.scratch)):
+            raise JobError("InputInOutput", f"{root}: this run would replace its own input", "use another --output")
+    with contextlib.ExitStack() as stack:
+        try:
+            workspace.scratch.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((workspace.output / LOCK).open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if overwrite:
+                folder.clear(workspace.checkpoints)
+        except BlockingIOError as error:
+            raise JobError("OutputBusy", f"{workspace.output}: another run uses it", "use another --output") from error
+        except OSError as error:
+            raise JobError("OutputNotWritable", f"{workspace.output}: {error}", "use another --output") from error
+        yield
+        (workspace.output / LOCK).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import signal
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from cpufinetune.errors import ExitCode
+from cpufinetune.errors import CpuFineTuneError, ExitCode, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +17,10 @@ Kind = Literal["Signal", "Permanent", "Stall", "NodeLost", "Exit", "Interrupted"
 
 # When one rank dies the others soon fail too, for want of a peer: the strongest cause is taken for the root.
 STRENGTH: tuple[Kind, ...] = ("Permanent", "Signal", "Stall", "NodeLost", "Exit", "Interrupted", "Stopped")
+
+
+# The rank number of the process that prepares a node's data.
+PREPARING = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +47,25 @@ class Cause:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        who = f"node {self.node}" if self.rank is None else f"rank {self.rank} on node {self.node}"
+        where = f"node {self.node}"
+        if self.rank is not None:
+            where = f"{'preparation' if self.rank == PREPARING else f'rank {self.rank}'} on {where}"
         advice = f" ({self.fix})" if self.fix else ""
-        return f"{who}: {self.reason}: {self.message}{advice}"
+        return f"{where}: {self.reason}: {self.message}{advice}"
 
 
 def of_exit(node: int, rank: int, status: int, failure: Failure | None, *, now: float) -> Cause:
     """Explain a rank's wait status, with its last words if it had any."""
+    if status in {ExitCode.INTERRUPTED, -signal.SIGTERM}:
+        return Cause(
+            kind="Interrupted",
+            node=node,
+            rank=rank,
+            code=status,
+            time=now,
+            reason="Interrupted",
+            message="asked to stop",
+        )
     if status < 0:
         names = {number.value: number.name for number in signal.Signals}
         name = names.get(-status, f"signal {-status}")
@@ -62,16 +78,6 @@ def of_exit(node: int, rank: int, status: int, failure: Failure | None, *, now: 
             time=now,
             reason="Killed",
             message=f"{name} ({hint})",
-        )
-    if status == ExitCode.INTERRUPTED:
-        return Cause(
-            kind="Interrupted",
-            node=node,
-            rank=rank,
-            code=status,
-            time=now,
-            reason="Interrupted",
-            message="asked to stop",
         )
     if failure is None:
         return Cause(
@@ -92,3 +98,11 @@ def of_exit(node: int, rank: int, status: int, failure: Failure | None, *, now: 
 def root(causes: Sequence[Cause]) -> Cause:
     """Return the strongest cause, the earliest of equals."""
     return min(causes, key=lambda cause: (STRENGTH.index(cause.kind), cause.time))
+
+
+def of_error(node: int, error: Exception, *, now: float) -> Cause:
+    """Explain what went wrong in a launcher itself."""
+    if isinstance(error, CpuFineTuneError):
+        kind: Kind = "Permanent" if isinstance(error, JobError) else "Exit"
+        return Cause(kind=kind, node=node, time=now, reason=error.reason, message=error.message, fix=error.fix)
+    return Cause(kind="Exit", node=node, time=now, reason=type(error).__name__, message=str(error) or "no message")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune.launch import wire
 from cpufinetune.launch.cause import Cause
-from cpufinetune.launch.gang import Action, Drain, Finish, Gang, Start, State, Stop
+from cpufinetune.launch.gang import Action, Drain, Finish, Gang, Prepare, Start, State, Stop
 
 if TYPE_CHECKING:
     from cpufinetune.launch.recorder import Recorder
@@ -24,7 +25,9 @@ class Coordinator:
     gang: Gang
     recorder: Recorder
     address: str
+    ranks: int = 1
     deadline_seconds: float | None = None
+    token: str = ""
     port: int = wire.COORDINATOR_PORT
     _nodes: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
     _connections: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -41,10 +44,15 @@ class Coordinator:
             asyncio.get_running_loop().call_later(self.deadline_seconds, self._out_of_time)
         async with server:
             finish = await self._finished
-            for writer in self._connections:
+            for writer in list(self._connections):
                 with contextlib.suppress(OSError):
                     await writer.drain()
+                writer.close()
         return finish
+
+    def fail(self, cause: Cause) -> None:
+        """End the job because a node cannot take part at all."""
+        self._act(self.gang.unfit(replace(cause, kind="Permanent")))
 
     def interrupt(self) -> None:
         """Stop after a checkpoint."""
@@ -58,21 +66,32 @@ class Coordinator:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
-        hello = await wire.receive(reader)
-        if hello is None or hello.get("kind") != "hello" or not 0 <= int(hello.get("node", -1)) < self.gang.nodes:
+        try:
+            node = self._admit(await wire.receive(reader), writer)
+            while node is not None and (message := await wire.receive(reader)) is not None:
+                self._take(node, message)
+        finally:
+            self._connections.discard(writer)
             writer.close()
-            return
-        node = int(hello["node"])
+            for node in [node for node, other in self._nodes.items() if other is writer]:
+                self._lose(node)
+
+    def _admit(self, hello: dict[str, Any] | None, writer: asyncio.StreamWriter) -> int | None:
+        if hello is None or hello["kind"] != "hello" or not hmac.compare_digest(str(hello.get("token")), self.token):
+            return None
+        node, ranks = hello.get("node"), hello.get("ranks")
+        if not isinstance(node, int) or not 0 <= node < self.gang.nodes:
+            return None
         if node in self._nodes:
             # A newcomer under a known name: the old one is gone, whatever its connection says.
             self._lose(node)
         self._nodes[node] = writer
         self.recorder.joined(node, hello["layout"], hello["notes"])
-        while (message := await wire.receive(reader)) is not None:
-            self._take(node, message)
-        self._connections.discard(writer)
-        if self._nodes.get(node) is writer:
-            self._lose(node)
+        if ranks != self.ranks:
+            message = f"it has room for {ranks} ranks, node 0 for {self.ranks}; all nodes need the same number"
+            cause = Cause(kind="Exit", node=node, time=time.time(), reason="UnevenNodes", message=message)
+            self.fail(replace(cause, fix="set spec.node.ranks"))
+        return node
 
     def _lose(self, node: int) -> None:
         self._nodes.pop(node).close()
@@ -109,6 +128,10 @@ class Coordinator:
             match action:
                 case Start():
                     self._later(self._start(action))
+                case Prepare(node):
+                    self.recorder.note(f"node {node} prepares again: {self.gang.records[-1].causes[-1]}")
+                    if node in self._nodes:
+                        wire.send(self._nodes[node], "prepare")
                 case Stop():
                     self._tell("stop")
                 case Drain():

@@ -33,6 +33,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Have `node` prepare its data once more."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Kill the ranks that are left."""
 
@@ -50,7 +57,7 @@ class Finish:
     cause: Cause | None
 
 
-Action = Start | Stop | Drain | Finish
+Action = Prepare | Start | Stop | Drain | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +112,21 @@ class Gang:
         return self._ended(node, cause) if node in self._running else []
 
     def unfit(self, cause: Cause) -> list[Action]:
-        """Take note of a node that cannot take part: bad data, say. Only a human can help."""
+        """Take note of a node that failed to prepare: for bad data only a human can help, else it may try again."""
         if self.state == State.FINISHED:
             return []
-        self._causes.append(cause)
-        return self._finish(ExitCode.BAD_INPUT if cause.kind == "Permanent" else ExitCode.GAVE_UP, cause)
+        if cause.kind == "Permanent":
+            return self._give_up(ExitCode.BAD_INPUT, cause)
+        self.failures += 1
+        if self.failures > self.backoff_limit:
+            return self._give_up(ExitCode.GAVE_UP, cause)
+        self.records.append(AttemptRecord(self.attempt, (cause,)))
+        return [Prepare(cause.node)]
 
     def interrupt(self) -> list[Action]:
-        """Stop after a checkpoint."""
+        """Stop after a checkpoint; asked a second time, stop at once."""
+        if self._interrupted and self.state != State.FINISHED:
+            return self._finish(ExitCode.INTERRUPTED, None)
         self._interrupted = True
         if self.state == State.RUNNING:
             self.state = State.DRAINING
@@ -123,10 +137,7 @@ class Gang:
 
     def deadline(self, cause: Cause) -> list[Action]:
         """Stop because the time is up."""
-        if self.state == State.FINISHED:
-            return []
-        self._causes.append(cause)
-        return self._finish(ExitCode.DEADLINE, cause)
+        return [] if self.state == State.FINISHED else self._give_up(ExitCode.DEADLINE, cause)
 
     def _ended(self, node: int, cause: Cause | None) -> list[Action]:
         self._running.discard(node)
@@ -172,6 +183,12 @@ class Gang:
         if self.state != State.GATHERING:
             self.records.append(AttemptRecord(self.attempt, tuple(self._causes)))
         self._causes = []
+
+    def _give_up(self, code: ExitCode, cause: Cause) -> list[Action]:
+        self.records.append(AttemptRecord(self.attempt, (*self._causes, cause)))
+        self._causes = []
+        self.state = State.FINISHED
+        return [Finish(code, cause)]
 
     def _finish(self, code: ExitCode, cause: Cause | None) -> list[Action]:
         self._record()

@@ -12,17 +12,20 @@ import ctypes
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune import cores
-from cpufinetune.errors import AttemptError, ExitCode, JobError
+from cpufinetune.errors import AttemptError, CpuFineTuneError, ExitCode, JobError
 from cpufinetune.job.load import load
+from cpufinetune.launch.cause import Cause, of_error
 from cpufinetune.launch.coordinator import Coordinator
 from cpufinetune.launch.gang import AttemptRecord, Finish, Gang
 from cpufinetune.launch.member import Member
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 PATTERN = "{set}-{node}"
 RESPAWN_SECONDS = 1.0
+QUICK_SECONDS, QUICK_FAILURES = 10.0, 5
+GOODBYE_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 TRIES = 100
@@ -45,11 +50,15 @@ TRIES = 100
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """What one simulated node is told: its pod name, the address of node 0, and what all its ranks share."""
+    """What one simulated node is told: its pod name, the address of node 0, what all its ranks share, and a token.
+
+    Other users of the machine reach loopback addresses too; the token keeps them out.
+    """
 
     pod_name: str
     first_address: str
     template: RankSettings
+    token: str
 
     def encode(self) -> str:
         """Return JSON text."""
@@ -59,7 +68,8 @@ class LocalNode:
     def decode(cls, text: str) -> LocalNode:
         """Read what `encode` wrote."""
         values = json.loads(text)
-        return cls(values["pod_name"], values["first_address"], RankSettings.decode(json.dumps(values["template"])))
+        template = RankSettings.decode(json.dumps(values["template"]))
+        return cls(values["pod_name"], values["first_address"], template, values["token"])
 
 
 def layout_of(job: Job, node: int) -> tuple[cores.Layout, cores.Description]:
@@ -112,7 +122,7 @@ def _member(spec: LocalNode) -> tuple[Member, LoopbackResolver]:
         say=lambda rank, text: member.say(rank, text),  # noqa: PLW0108
     )
     resolver = LoopbackResolver(host_names(PATTERN, identity.set_name, job.spec.nodes), spec.first_address)
-    member = Member(node, resolver.resolve(resolver.hosts[0]), budget(job.spec.nodes))
+    member = Member(node, resolver.resolve(resolver.hosts[0]), budget(job.spec.nodes), spec.token)
     return member, resolver
 
 
@@ -125,49 +135,70 @@ async def _run_member(spec: LocalNode) -> ExitCode:
 
 async def run(job: Job, template: RankSettings, recorder: Recorder) -> tuple[Finish, list[AttemptRecord]]:
     """Run the whole job on this machine; return how it ended, and how each attempt did."""
-    first = _free_loopback(job.spec.nodes)
-    specs = [LocalNode(PATTERN.format(set=job.name, node=node), first, template) for node in range(job.spec.nodes)]
+    first, token = _free_loopback(job.spec.nodes), secrets.token_hex()
+    names = [PATTERN.format(set=job.name, node=node) for node in range(job.spec.nodes)]
+    specs = [LocalNode(name, first, template, token) for name in names]
     gang = Gang(job.spec.nodes, job.spec.run_policy.backoff_limit)
     deadline = job.spec.run_policy.active_deadline_seconds
-    coordinator = Coordinator(gang, recorder, first, None if deadline is None else float(deadline))
+    coordinator = Coordinator(
+        gang,
+        recorder,
+        first,
+        ranks=len(layout_of(job, 0)[0].ranks),
+        deadline_seconds=None if deadline is None else float(deadline),
+        token=token,
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, coordinator.interrupt)
-    others = [asyncio.create_task(_keep(spec)) for spec in specs[1:]]
-    shown = asyncio.create_task(recorder.show())
     serving = asyncio.create_task(coordinator.run())
-    mine = asyncio.create_task(_member(specs[0])[0].run())
+    shown = asyncio.create_task(recorder.show())
+    nodes = [asyncio.create_task(_first(specs[0], coordinator))]
+    nodes += [asyncio.create_task(_keep(spec, coordinator)) for spec in specs[1:]]
     try:
         finish = await serving
-        with contextlib.suppress(AttemptError):
-            await mine
-        await asyncio.gather(*others)
+        # A node that missed the end, starting anew just then, is not waited for.
+        await asyncio.wait(nodes, timeout=GOODBYE_SECONDS)
     finally:
-        for task in (shown, mine, *others):
+        for task in (shown, *nodes):
             task.cancel()
-        await asyncio.gather(shown, mine, *others, return_exceptions=True)
+        await asyncio.gather(shown, *nodes, return_exceptions=True)
     return finish, gang.records
 
 
-async def _keep(spec: LocalNode) -> None:
-    """Start a node's launcher, and start it again if it dies of a signal or a bug."""
+async def _first(spec: LocalNode, coordinator: Coordinator) -> None:
+    """Run node 0 in this process."""
+    try:
+        await _member(spec)[0].run()
+    except Exception as error:  # noqa: BLE001 - without node 0 there is nothing to wait for
+        coordinator.fail(of_error(0, error, now=time.time()))
+
+
+async def _keep(spec: LocalNode, coordinator: Coordinator) -> None:
+    """Start a node's launcher, and start it again if it ends without having been told to."""
+    quick = 0
     while True:
+        started = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "cpufinetune.launch.local",
-            spec.encode(),
-            stdin=subprocess.DEVNULL,
+            *(sys.executable, "-P", "-m", "cpufinetune.launch.local"),
+            stdin=subprocess.PIPE,
             start_new_session=True,
         )
         try:
-            code = await process.wait()
+            # Arguments would show the token to all users.
+            await process.communicate(spec.encode().encode())
         except asyncio.CancelledError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
             raise
-        if code in set(ExitCode):
+        if process.returncode == 0:
+            return
+        quick = quick + 1 if time.monotonic() - started < QUICK_SECONDS else 0
+        if quick == QUICK_FAILURES:
+            node = identify(spec.pod_name).node
+            message = f"its launcher ended {quick} times in a row with {process.returncode}"
+            coordinator.fail(Cause(kind="Exit", node=node, time=time.time(), reason="LauncherFails", message=message))
             return
         await asyncio.sleep(RESPAWN_SECONDS)
 
@@ -184,16 +215,18 @@ def _free_loopback(nodes: int) -> str:
 
 
 def _main(text: str) -> int:
+    """Be one node; return 0 only if the coordinator said that it is over."""
     # The first node dies with its terminal; this one must not outlive it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     node = LocalNode.decode(text)
     ctypes.CDLL(None).prctl(PR_SET_NAME, f"cft-node-{identify(node.pod_name).node}".encode())
     try:
-        return int(asyncio.run(_run_member(node)))
-    except AttemptError as error:
+        asyncio.run(_run_member(node))
+    except CpuFineTuneError as error:
         print(f"node launcher: {error}", file=sys.stderr)  # noqa: T201 - its only voice
-        return int(error.exit_code)
+        return 1
+    return 0
 
 
 def machine() -> dict[str, Any]:
@@ -210,4 +243,4 @@ def machine() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1]))
+    sys.exit(_main(sys.stdin.read()))

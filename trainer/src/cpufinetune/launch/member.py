@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune.cores import describe
 from cpufinetune.errors import AttemptError, ExitCode
 from cpufinetune.launch import wire
+from cpufinetune.launch.cause import of_error
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from cpufinetune.launch.cause import Cause
     from cpufinetune.launch.node import Node
 
 CONNECT_PAUSE = 0.1  # seconds between tries
+LONGEST_TEXT = 1 << 14  # characters of a line of output that are passed on
 
 
 @dataclass(slots=True)
@@ -24,9 +29,11 @@ class Member:
     node: Node
     coordinator: str
     connect_seconds: float
+    token: str = ""
     port: int = wire.COORDINATOR_PORT
     _writer: asyncio.StreamWriter | None = None
     _ranks: asyncio.Task[None] | None = None
+    _preparing: asyncio.Task[None] | None = None
     _prepared: bool = False
 
     async def run(self) -> ExitCode:
@@ -45,6 +52,9 @@ class Member:
                 await self._end_ranks()
         finally:
             await self._end_ranks()
+            if self._preparing is not None:
+                self.node.kill()
+                self._preparing.cancel()
             self.node.close()
 
     def interrupt(self) -> None:
@@ -57,7 +67,7 @@ class Member:
 
     def say(self, rank: int, text: str) -> None:
         """Pass on a line of a rank's output."""
-        self._send("output", rank=rank, text=text)
+        self._send("output", rank=rank, text=text[:LONGEST_TEXT])
 
     def _send(self, kind: str, **fields: Any) -> None:
         if self._writer is not None:
@@ -65,12 +75,18 @@ class Member:
 
     async def _session(self) -> ExitCode | None:
         reader, self._writer = await self._connect()
-        self._send("hello", node=self.node.index, layout=describe(self.node.layout), notes=self.node.layout.notes)
-        prepare = asyncio.create_task(self._prepare())
+        self._send("hello", token=self.token, **self._introduce())
+        if self._prepared:
+            self._send("ready")
+        elif self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare())
         try:
             while (message := await wire.receive(reader)) is not None:
                 match message["kind"]:
+                    case "prepare":
+                        self._preparing = asyncio.create_task(self._prepare())
                     case "start":
+                        self.node.begin()
                         self._ranks = asyncio.create_task(self._attempt(message))
                     case "stop":
                         self.node.kill()
@@ -79,7 +95,6 @@ class Member:
                     case "finish":
                         return ExitCode(message["code"])
         finally:
-            prepare.cancel()
             self._writer.close()
             self._writer = None
         return None
@@ -97,21 +112,37 @@ class Member:
                     ) from error
                 await asyncio.sleep(CONNECT_PAUSE)
 
+    def _introduce(self) -> dict[str, Any]:
+        layout = self.node.layout
+        return {
+            "node": self.node.index,
+            "ranks": len(layout.ranks),
+            "layout": describe(layout),
+            "notes": layout.notes,
+        }
+
     async def _prepare(self) -> None:
-        if not self._prepared:
-            cause = await self.node.prepare()
-            if cause is not None:
-                self._send("unfit", cause=cause.document())
-                return
-            self._prepared = True
+        self.node.begin()
+        cause = await self._guarded(self.node.prepare())
+        if cause is not None:
+            self._send("unfit", cause=cause.document())
+            return
+        self._prepared = True
         self._send("ready")
 
     async def _attempt(self, order: dict[str, Any]) -> None:
-        cause: Cause | None = await self.node.run(order["attempt"], order["address"], order["port"])
+        cause = await self._guarded(self.node.run(order["attempt"], order["address"], order["port"]))
         if cause is None:
             self._send("done")
         else:
             self._send("ended", cause=cause.document())
+
+    async def _guarded(self, work: Coroutine[Any, Any, Cause | None]) -> Cause | None:
+        """Turn a bug into a cause: the gang must hear of it."""
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            return of_error(self.node.index, error, now=time.time())
 
     async def _end_ranks(self) -> None:
         if self._ranks is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cpufinetune.cores import thread_environment
 from cpufinetune.errors import AttemptError
-from cpufinetune.launch.cause import Cause, of_exit, root
+from cpufinetune.launch.cause import PREPARING, Cause, of_error, of_exit, root
 from cpufinetune.launch.ranks import RankProcess
 from cpufinetune.launch.spare import WarmProcess
 from cpufinetune.launch.stall import StallClock
@@ -18,13 +18,12 @@ from cpufinetune.launch.stall import StallClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cpufinetune.cores import Layout
+    from cpufinetune.cores import Layout, RankLayout
     from cpufinetune.job.document import Job
     from cpufinetune.report.events import Event
     from cpufinetune.train.settings import RankSettings
 
 STALL_CHECK_SECONDS = 1.0
-PREPARE_RANK = -1
 
 
 @dataclass(slots=True)
@@ -42,6 +41,7 @@ class Node:
     _running: dict[int, RankProcess] = field(default_factory=dict)
     _clocks: dict[int, StallClock] = field(default_factory=dict)
     _killed: bool = False
+    _draining: bool = False
 
     def warm_up(self) -> None:
         """Start importing; nothing waits for it yet."""
@@ -49,12 +49,12 @@ class Node:
 
     async def prepare(self) -> Cause | None:
         """Read, check and tokenise the data of this node; return why it cannot be, if so."""
-        settings = replace(self.template, role="prepare", rank=PREPARE_RANK, threads=self.layout.ranks[0].threads)
+        settings = replace(self.template, role="prepare", rank=PREPARING, threads=self.layout.ranks[0].threads)
         try:
             warm = await self._warmed()
             cause = await self._watch([settings])
         except AttemptError as error:
-            return self._cause(error)
+            return of_error(self.index, error, now=time.time())
         if cause is None:
             await warm.preload(self.template.scratch, adapters=self.job.spec.training.lora is not None)
         return cause
@@ -81,18 +81,23 @@ class Node:
         try:
             return await self._watch(settings)
         except AttemptError as error:
-            return self._cause(error)
+            return of_error(self.index, error, now=time.time())
+
+    def begin(self) -> None:
+        """Forget the orders of the last attempt; called when the next one is ordered, before anything else is."""
+        self._killed = self._draining = False
 
     def kill(self) -> None:
         """End all ranks now."""
         self._killed = True
         for process in self._running.values():
-            process.signal(signal.SIGKILL)
+            process.send(signal.SIGKILL)
 
     def drain(self) -> None:
         """Ask all ranks to write a checkpoint and end."""
+        self._draining = True
         for process in self._running.values():
-            process.signal(signal.SIGTERM)
+            process.send(signal.SIGTERM)
 
     def close(self) -> None:
         """End everything."""
@@ -113,21 +118,16 @@ class Node:
             await warm.ready()
         return warm
 
-    def _cause(self, error: AttemptError) -> Cause:
-        return Cause(
-            kind="Exit", node=self.index, time=time.time(), reason=error.reason, message=error.message, fix=error.fix
-        )
-
     async def _watch(self, settings: list[RankSettings]) -> Cause | None:
         """Start ranks and wait until all of them are gone; the first failure takes the others along."""
         warm = await self._warmed()
-        self._killed = False
         causes: list[Cause] = []
-        for one, layout in zip(settings, self.layout.ranks, strict=False):
-            self._clocks[one.rank] = StallClock(self.job.spec.run_policy.stall_seconds, time.monotonic())
-            self._running[one.rank] = await RankProcess.fork(warm, one, layout, self._heard, self.say)
-            if self._killed:
-                self._running[one.rank].signal(signal.SIGKILL)
+        try:
+            for one, layout in zip(settings, self.layout.ranks, strict=False):
+                await self._fork(warm, one, layout)
+        except Exception as error:  # noqa: BLE001 - ranks that did start must not be left alone
+            causes.append(of_error(self.index, error, now=time.time()))
+            self.kill()
         watchdog = asyncio.create_task(self._watch_silence(causes))
         try:
             await asyncio.gather(*(self._wait(process, causes) for process in list(self._running.values())))
@@ -142,6 +142,18 @@ class Node:
             reason="Stopped",
             message="ended with the ranks of others",
         )
+
+    async def _fork(self, warm: WarmProcess, settings: RankSettings, layout: RankLayout) -> None:
+        self._clocks[settings.rank] = StallClock(self.job.spec.run_policy.stall_seconds, time.monotonic())
+        shared = [cpu for rank in self.layout.ranks for cpu in rank.cpus]
+        cpus = (*layout.cpus, *layout.communication_cpus) if self.layout.pinned else sorted(set(shared))
+        process = await RankProcess.fork(warm, settings, cpus, self._heard, self.say)
+        self._running[settings.rank] = process
+        # Orders that came while it was being forked.
+        if self._killed:
+            process.send(signal.SIGKILL)
+        elif self._draining:
+            process.send(signal.SIGTERM)
 
     async def _wait(self, process: RankProcess, causes: list[Cause]) -> None:
         status = await process.wait()

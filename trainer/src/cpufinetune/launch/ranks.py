@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cpufinetune.report.events import BadEvent, Event, Failure, decode
 
 if TYPE_CHECKING:
-    import signal
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from cpufinetune.cores import RankLayout
     from cpufinetune.launch.spare import WarmProcess
     from cpufinetune.train.settings import RankSettings
 
@@ -40,14 +39,13 @@ class RankProcess:
         cls,
         warm: WarmProcess,
         settings: RankSettings,
-        layout: RankLayout,
+        cpus: Sequence[int],
         on_event: Callable[[Event, bytes], None],
         on_output: Callable[[int, str], None],
     ) -> RankProcess:
-        """Have the warm process fork this rank, pinned to its cores."""
+        """Have the warm process fork this rank, pinned to `cpus`."""
         output_read, output_write = os.pipe()
         events_read, events_write = os.pipe()
-        cpus = (*layout.cpus, *layout.communication_cpus)
         try:
             name = settings.role if settings.role == "prepare" else f"rank-{settings.rank}"
             pid = await warm.fork(name, settings.encode(), cpus, output_write, events_write)
@@ -73,10 +71,14 @@ class RankProcess:
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
         )
         try:
-            while line := await reader.readline():
+            while True:
+                try:
+                    line = await reader.readline()
+                except ValueError:
+                    line = b"(part of a line of over 1 MiB was dropped)\n"
+                if not line:
+                    return
                 take(line)
-        except ValueError:
-            take(b"(a line of over 1 MiB was dropped)\n")
         finally:
             transport.close()
 
@@ -103,13 +105,15 @@ class RankProcess:
         finally:
             loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
+            self._descriptor = -1
         _, status = os.waitpid(self.pid, 0)  # noqa: ASYNC222 - it has ended: this only collects it
         await asyncio.wait(self._readers, timeout=LAST_WORDS)
         for reader in self._readers:
             reader.cancel()
         return os.waitstatus_to_exitcode(status)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Send a signal, if the process is still there."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        if self._descriptor >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)

@@ -6,13 +6,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cpufinetune.launch.cause import root
+from cpufinetune.errors import ExitCode
+from cpufinetune.launch.cause import PREPARING, root
+from cpufinetune.report.console import SilentConsole
 from cpufinetune.report.document import build_report, write_report
 from cpufinetune.report.events import BadEvent, Setup, Step, decode
 from cpufinetune.report.text import rank_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from cpufinetune.launch.gang import AttemptRecord, Finish
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from cpufinetune.report.progress import Progress
 
 SHOW_SECONDS = 0.25
-PREPARING = -1
+OUTCOMES = {ExitCode.OK: "Succeeded", ExitCode.INTERRUPTED: "Interrupted"}
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class Recorder:
             self.note(f"node {node} is back")
         elif len(self._layouts) == self.nodes and not self._shown:
             self._shown = True
-            self.console.start(self._layout_lines(), self.title)
+            self._show(lambda: self.console.start(self._layout_lines(), self.title))
             self.note("preparing model and data, importing libraries")
 
     def _layout_lines(self) -> list[str]:
@@ -56,8 +58,7 @@ class Recorder:
 
     def heard(self, line: str) -> int | None:
         """Take an event; return the step if it is rank 0's."""
-        if self.events is not None:
-            self.events.write(line.encode())
+        self._keep(line)
         try:
             event = decode(line)
         except BadEvent:
@@ -69,13 +70,29 @@ class Recorder:
             self.note(describe_setup(event))
         return event.step if isinstance(event, Step) and event.rank == 0 else None
 
+    def _keep(self, line: str) -> None:
+        if self.events is None:
+            return
+        try:
+            self.events.write(line.encode())
+        except OSError as error:
+            self.events = None
+            self.note(f"warning: events are no longer written: {error}")
+
     def said(self, rank: int, text: str) -> None:
         """Show a line of a rank's own output."""
         self.note(f"[prepare] {text}" if rank == PREPARING else rank_line(rank, text))
 
     def note(self, text: str) -> None:
         """Show a line that stays."""
-        self.console.note(text)
+        self._show(lambda: self.console.note(text))
+
+    def _show(self, show: Callable[[], None]) -> None:
+        try:
+            show()
+        except OSError:
+            # Whoever read it has gone (`| head`); the run goes on.
+            self.console = SilentConsole()
 
     def restarting(self, attempt: int, last: AttemptRecord) -> None:
         """Say why there is another attempt."""
@@ -87,7 +104,8 @@ class Recorder:
         while True:
             await asyncio.sleep(SHOW_SECONDS)
             if self._shown:
-                self.console.update(self.progress.snapshot())
+                snapshot = self.progress.snapshot()
+                self._show(lambda: self.console.update(snapshot))  # noqa: B023 - called at once
 
     def finish(self, finish: Finish, records: Sequence[AttemptRecord]) -> dict[str, Any]:
         """Write report and plots, show the ending, and return the report.
@@ -104,6 +122,7 @@ class Recorder:
             attempts=[_document(record) for record in records],
         )
         report["exitCode"] = int(finish.code)
+        report["outcome"] = OUTCOMES.get(finish.code, "Failed")
         try:
             write_report(self.output / "report.json", report)
             if report["history"]["step"]:
@@ -113,7 +132,7 @@ class Recorder:
                 plot(report, self.output / "loss.svg")
         except OSError as error:
             self.note(f"warning: the report could not be written: {error}")
-        self.console.finish(report)
+        self._show(lambda: self.console.finish(report))
         return report
 
 

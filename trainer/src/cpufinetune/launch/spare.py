@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune.errors import AttemptError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LARGEST_MESSAGE = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
+# A process that forks must have one thread; numpy's BLAS would start more, and no rank uses it.
+ALONE = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"}
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -31,6 +33,7 @@ class WarmProcess:
     process: subprocess.Popen[bytes]
     channel: socket.socket
     import_seconds: float = 0.0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     def start(cls, environment: Mapping[str, str]) -> WarmProcess:
@@ -39,10 +42,10 @@ class WarmProcess:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "cpufinetune.launch.warm", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "cpufinetune.launch.warm", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**QUIET, **os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+            env={**QUIET, **os.environ, **environment, **ALONE},
         )
         theirs.close()
         return cls(process, ours)
@@ -71,11 +74,12 @@ class WarmProcess:
 
     async def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         message = json.dumps(request).encode()
-        try:
-            await asyncio.to_thread(socket.send_fds, self.channel, [message], list(descriptors))
-        except OSError as error:
-            raise AttemptError("WarmProcessDied", f"the warm process is gone: {error}") from error
-        return await self._receive()
+        async with self._turn:
+            try:
+                await asyncio.to_thread(socket.send_fds, self.channel, [message], list(descriptors))
+            except OSError as error:
+                raise AttemptError("WarmProcessDied", f"the warm process is gone: {error}") from error
+            return await self._receive()
 
     async def _receive(self) -> dict[str, Any]:
         answer = await asyncio.to_thread(self.channel.recv, LARGEST_MESSAGE)

@@ -48,7 +48,11 @@ def serve(channel: socket.socket) -> None:
 
 
 def _reply(channel: socket.socket, answer: dict[str, Any]) -> None:
-    channel.send(json.dumps(answer).encode())
+    try:
+        channel.send(json.dumps(answer).encode())
+    except ConnectionError:
+        # The launcher is gone; so is the reason to be here.
+        os._exit(0)
 
 
 def _preload(scratch: str, *, adapters: bool) -> None:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 # The port of node 0's coordinator; every pod, and every simulated node, has an address of its own.
 COORDINATOR_PORT = 29400
-LONGEST_MESSAGE = 1 << 20
+# Events and output of at most LONGEST_LINE of `ranks`, of which JSON may make six times as much.
+LONGEST_MESSAGE = 8 << 20
 
 
 def send(writer: asyncio.StreamWriter, kind: str, **fields: Any) -> None:

@@ -27,6 +27,22 @@ class Console(Protocol):
         """Shows how the run ended, from `build_report`; nothing may be shown afterwards but notes."""
 
 
+class SilentConsole:
+    """Shows nothing."""
+
+    def start(self, layout_lines: Sequence[str], title: str) -> None:
+        """Nothing."""
+
+    def update(self, progress: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def finish(self, report: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+
 class PlainConsole:
     """Lines for logs and pipes: progress every few seconds, each evaluation once.
 

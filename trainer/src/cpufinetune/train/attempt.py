@@ -16,6 +16,7 @@ from cpufinetune.errors import JobError
 from cpufinetune.report.events import Result, Setup
 from cpufinetune.train import memory, precision, state
 from cpufinetune.train.batching import BatchPlan
+from cpufinetune.train.checkpoint.folder import BEST
 from cpufinetune.train.checkpoint.store import Checkpoint, CheckpointStore, digest, explain, sync
 from cpufinetune.train.data import prepare
 from cpufinetune.train.data.batches import Schedule
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cpufinetune.train.settings import RankSettings
 
 CHECKPOINTS = "checkpoints"
-BEST = "best"
 MODEL = "model"
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8

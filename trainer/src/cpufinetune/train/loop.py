@@ -86,15 +86,7 @@ class Trainer:
             loss += self._accumulate(step, samples, share, last=last)
         communication = self.sync.finish(torch.from_numpy(share.vocabulary))
         loss, stopping = self._agree(loss)
-        if not math.isfinite(loss):
-            raise JobError("Diverged", f"the loss of step {step + 1} is {loss}", "lower spec.training.learningRate")
-        # A limit of 0 means none; the norm is measured all the same.
-        limit = self.spec.training.max_grad_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.built.model.parameters(), limit)
-        if not math.isfinite(norm):
-            raise JobError("Diverged", f"the gradient of step {step + 1} is {norm}", "lower spec.training.learningRate")
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=self.world_size == 1)
+        norm = self._update(loss)
         self.progress.step += 1
         now = time.perf_counter()
         self.emit.send(
@@ -103,7 +95,7 @@ class Trainer:
             epoch=self.progress.step / self.plan.schedule.steps_per_epoch,
             loss=loss,
             learning_rate=rate,
-            grad_norm=float(norm),
+            grad_norm=norm,
             samples=share.samples,
             tokens=share.tokens,
             padded_tokens=share.padded_tokens,
@@ -125,6 +117,19 @@ class Trainer:
             weight = self.world_size / share.batch_samples if share.samples else 0.0
             (summed * weight).backward()  # type: ignore[no-untyped-call]
         return float(summed.detach()) / share.batch_samples if share.samples else 0.0
+
+    def _update(self, loss: float) -> float:
+        """Take the step, unless it would ruin the weights; return the norm of the gradient before clipping."""
+        # A limit of 0 means none; the norm is measured all the same.
+        limit = self.spec.training.max_grad_norm or math.inf
+        norm = float(torch.nn.utils.clip_grad_norm_(self.built.model.parameters(), limit))
+        for name, value in (("loss", loss), ("gradient", norm)):
+            if not math.isfinite(value):
+                message = f"the {name} of step {self.progress.step + 1} is {value}"
+                raise JobError("Diverged", message, "lower spec.training.learningRate")
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=self.world_size == 1)
+        return norm
 
     def _agree(self, loss: float) -> tuple[float, bool]:
         if self.world_size == 1:

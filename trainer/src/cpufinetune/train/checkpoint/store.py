@@ -14,7 +14,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import load_file, save_file
 
 from cpufinetune.errors import AttemptError, JobError
+from cpufinetune.train.checkpoint.folder import LATEST, STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import torch
 
 STATE = "state.json"
-LATEST = "latest"
-NAME = re.compile(r"step-(\d{8})")
 NOT_WRITABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 HASH_BLOCK = 1 << 20
@@ -103,14 +101,10 @@ class CheckpointStore:
                     path.rename(path.with_name(f".damaged-{path.name}"))
         return None
 
-    def clear(self) -> None:
-        """Remove all checkpoints."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def _newest_first(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        return sorted((path for path in self.folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+        return sorted((path for path in self.folder.iterdir() if STEP.fullmatch(path.name)), reverse=True)
 
     def _prune(self, newest: str) -> None:
         for path in (

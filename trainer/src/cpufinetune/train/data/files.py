@@ -114,6 +114,9 @@ def _load(builder: str, path: Path, columns: Sequence[str], cache: Path, **optio
         table = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=str(cache), **options)
     except (datasets.exceptions.DatasetGenerationError, datasets.exceptions.DatasetsError, ValueError) as error:
         cause = error.__cause__ or error
+        if isinstance(cause, OSError):
+            # The volume of the cache, not the file.
+            raise cause from error
         raise JobError("MalformedFile", f"{path}: {cause}", "correct the file") from error
     return {column: list(table[column]) for column in columns}
 

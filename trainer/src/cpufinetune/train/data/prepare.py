@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from cpufinetune.errors import JobError
-from cpufinetune.train.checkpoint.store import write_text
+from cpufinetune.train.checkpoint.store import explain, write_text
 from cpufinetune.train.data.labels import Labels, learn
 from cpufinetune.train.data.sources import Rows, content_key, hold_out, read_splits
 from cpufinetune.train.data.store import Split, open_split, write_split
@@ -106,6 +107,9 @@ def _write(spec: Spec, data_root: Path | None, folder: Path, *, tokenizer: Any, 
     cache.mkdir(parents=True)
     try:
         _read_and_tokenise(spec, data_root, temporary, cache, tokenizer=tokenizer, beat=beat)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise explain(error, folder.parent) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
