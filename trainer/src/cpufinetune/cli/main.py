@@ -57,9 +57,14 @@ def _job_arguments(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATH=VALUE",
         dest="overrides",
-        help="change a field, for example --set training.epochs=1",
+        help="change a field, for example --set training.epochs=1; an empty VALUE, like null, removes it",
     )
-    command.add_argument("-o", "--output", type=Path, help="folder for model, checkpoints and report")
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="folder for model, checkpoints and report (default: spec.output.path, else ./NAME of the job)",
+    )
     command.add_argument(
         "--claim",
         action="append",

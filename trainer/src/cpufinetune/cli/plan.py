@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cpufinetune.cli import preflight
 from cpufinetune.cli import workspace as workspaces
 from cpufinetune.cores import describe
 from cpufinetune.errors import ExitCode
@@ -28,6 +29,7 @@ def main(options: argparse.Namespace) -> ExitCode:
     layout, share = layouts[0]
     ranks = len(layout.ranks)
     world = local.check_world(job, ranks)
+    preflight.check(job, workspace)
     with tempfile.TemporaryDirectory() as scratch:
         template = replace(workspace, output=Path(scratch)).template(job)
         settings = replace(

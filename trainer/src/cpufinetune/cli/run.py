@@ -10,6 +10,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, BinaryIO
 
+from cpufinetune.cli import preflight
 from cpufinetune.cli import workspace as workspaces
 from cpufinetune.errors import ExitCode, JobError
 from cpufinetune.job.load import load
@@ -35,6 +36,7 @@ def main(options: argparse.Namespace) -> ExitCode:
     job = load(options.file, options.overrides)
     workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
     world = local.check_world(job, len(local.layout_of(job, 0)[0].ranks))
+    preflight.check(job, workspace)
     with workspaces.claim_output(workspace, overwrite=options.overwrite):
         return _run(options, job, workspace, world)
 
@@ -52,9 +54,15 @@ def _run(options: argparse.Namespace, job: Job, workspace: Workspace, world: int
         versions=versions(),
     )
     with contextlib.ExitStack() as stack:
-        if options.events is not None:
-            recorder.events = stack.enter_context(_open_events(options.events))
-        finish, records = asyncio.run(local.run(job, workspace.template(job), recorder))
+        template = workspace.template(job)
+        # What earlier runs did belongs into the report of the one that resumes them.
+        resumes = workspace.has_checkpoints() and workspace.events.is_file()
+        last_attempt = recorder.replay(workspace.events) if resumes else 0
+        if not resumes:
+            workspace.events.unlink(missing_ok=True)
+        for path in filter(None, (workspace.events, options.events)):
+            recorder.sinks.append(stack.enter_context(_open_events(path)))
+        finish, records = asyncio.run(local.run(job, template, recorder, last_attempt))
     recorder.finish(finish, records)
     try:
         sys.stdout.flush()

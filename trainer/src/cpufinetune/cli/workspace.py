@@ -41,6 +41,17 @@ class Workspace:
         """Checkpoints, removed after success."""
         return self.output / "checkpoints"
 
+    @property
+    def events(self) -> Path:
+        """The events of this run and of those that it resumes."""
+        return self.scratch / "events"
+
+    def has_checkpoints(self) -> bool:
+        """Tell whether there is something to resume from."""
+        return self.checkpoints.is_dir() and any(
+            folder.STEP.fullmatch(path.name) for path in self.checkpoints.iterdir()
+        )
+
     def clear(self) -> None:
         """Remove what a finished run needs no more."""
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,13 +45,16 @@ class GradientSync:
         # Buffers of these models are tables that never change: sent once, not before every step.
         for buffer in self.model.buffers():
             distributed.broadcast(buffer, src=0)
-        self.wrapped = DistributedDataParallel(
-            self.model,
-            bucket_cap_mb=BUCKET_MIB,
-            gradient_as_bucket_view=True,
-            find_unused_parameters=True,
-            broadcast_buffers=False,
-        )
+        with warnings.catch_warnings():
+            # Newer versions call the argument by another name, older ones know only this one.
+            warnings.simplefilter("ignore", FutureWarning)
+            self.wrapped = DistributedDataParallel(
+                self.model,
+                bucket_cap_mb=BUCKET_MIB,
+                gradient_as_bucket_view=True,
+                find_unused_parameters=True,
+                broadcast_buffers=False,
+            )
         self.wrapped.register_comm_hook(None, self._reduce)
 
     # DDP compares the annotation, so it must be the class itself.

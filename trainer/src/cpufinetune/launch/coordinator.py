@@ -148,7 +148,7 @@ class Coordinator:
         task.add_done_callback(self._tasks.discard)
 
     async def _start(self, start: Start) -> None:
-        if start.attempt > 1:
+        if self.gang.records:
             self.recorder.restarting(start.attempt, self.gang.records[-1])
         if start.delay:
             self.recorder.note(f"waiting {start.delay:.0f} s before attempt {start.attempt}")

@@ -133,12 +133,17 @@ async def _run_member(spec: LocalNode) -> ExitCode:
     return await member.run()
 
 
-async def run(job: Job, template: RankSettings, recorder: Recorder) -> tuple[Finish, list[AttemptRecord]]:
-    """Run the whole job on this machine; return how it ended, and how each attempt did."""
+async def run(
+    job: Job, template: RankSettings, recorder: Recorder, last_attempt: int = 0
+) -> tuple[Finish, list[AttemptRecord]]:
+    """Run the whole job on this machine; return how it ended, and how each attempt did.
+
+    `last_attempt` is the one that an earlier run, which this one resumes, ended with.
+    """
     first, token = _free_loopback(job.spec.nodes), secrets.token_hex()
     names = [PATTERN.format(set=job.name, node=node) for node in range(job.spec.nodes)]
     specs = [LocalNode(name, first, template, token) for name in names]
-    gang = Gang(job.spec.nodes, job.spec.run_policy.backoff_limit)
+    gang = Gang(job.spec.nodes, job.spec.run_policy.backoff_limit, attempt=last_attempt)
     deadline = job.spec.run_policy.active_deadline_seconds
     coordinator = Coordinator(
         gang,

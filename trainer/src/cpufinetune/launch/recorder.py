@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cpufinetune.report.progress import Progress
 
 SHOW_SECONDS = 0.25
+REPORT = "report.json"
 OUTCOMES = {ExitCode.OK: "Succeeded", ExitCode.INTERRUPTED: "Interrupted"}
 
 
@@ -37,15 +38,18 @@ class Recorder:
     job_document: Mapping[str, Any]
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
-    events: BinaryIO | None = None
+    sinks: list[BinaryIO] = field(default_factory=list)
     _layouts: dict[int, list[str]] = field(default_factory=dict)
+    _notes: dict[str, None] = field(default_factory=dict)
+    _accepted: bool = False
     _attempts: list[dict[str, Any]] = field(default_factory=list)
     _shown: bool = False
 
     def joined(self, node: int, layout: Sequence[str], notes: Sequence[str]) -> None:
         """Take note of a node; once all are there, show where the ranks run."""
         again = node in self._layouts
-        self._layouts[node] = [*layout, *(f"note: {note}" for note in notes)]
+        self._layouts[node] = list(layout)
+        self._notes.update(dict.fromkeys(notes))
         if again:
             self.note(f"node {node} is back")
         elif len(self._layouts) == self.nodes and not self._shown:
@@ -54,7 +58,8 @@ class Recorder:
             self.note("preparing model and data, importing libraries")
 
     def _layout_lines(self) -> list[str]:
-        return [f"node {node}: {line}" for node, lines in sorted(self._layouts.items()) for line in lines]
+        lines = [f"node {node}: {line}" for node, lines in sorted(self._layouts.items()) for line in lines]
+        return [*lines, *(f"note: {note}" for note in self._notes)]
 
     def heard(self, line: str) -> int | None:
         """Take an event; return the step if it is rank 0's."""
@@ -67,17 +72,28 @@ class Recorder:
             return None
         self.progress.apply(event)
         if isinstance(event, Setup):
+            self._accepted = True
             self.note(describe_setup(event))
         return event.step if isinstance(event, Step) and event.rank == 0 else None
 
     def _keep(self, line: str) -> None:
-        if self.events is None:
-            return
-        try:
-            self.events.write(line.encode())
-        except OSError as error:
-            self.events = None
-            self.note(f"warning: events are no longer written: {error}")
+        for sink in list(self.sinks):
+            try:
+                sink.write(line.encode())
+            except OSError as error:
+                self.sinks.remove(sink)
+                self.note(f"warning: events are no longer written to {sink.name}: {error}")
+
+    def replay(self, path: Path) -> int:
+        """Take in the events of earlier runs that this one resumes; return their last attempt."""
+        for line in path.read_bytes().splitlines():
+            try:
+                event = decode(line)
+            except BadEvent:
+                continue
+            if event.rank != PREPARING:
+                self.progress.apply(event)
+        return int(self.progress.snapshot()["attempt"])
 
     def said(self, rank: int, text: str) -> None:
         """Show a line of a rank's own output."""
@@ -123,8 +139,12 @@ class Recorder:
         )
         report["exitCode"] = int(finish.code)
         report["outcome"] = OUTCOMES.get(finish.code, "Failed")
+        if not self._accepted and (self.output / REPORT).exists():
+            # Nothing was trained: the report that is there says more.
+            self._show(lambda: self.console.finish(report))
+            return report
         try:
-            write_report(self.output / "report.json", report)
+            write_report(self.output / REPORT, report)
             if report["history"]["step"]:
                 from cpufinetune.report.plot import plot  # noqa: PLC0415 - matplotlib takes seconds to import
 

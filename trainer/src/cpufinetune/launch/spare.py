@@ -23,7 +23,12 @@ LARGEST_MESSAGE = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
 # A process that forks must have one thread; numpy's BLAS would start more, and no rank uses it.
 ALONE = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"}
-QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+QUIET = {
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+}
 
 
 @dataclass(slots=True)

@@ -120,6 +120,7 @@ class Result:
     checksum: str
     bytes: int
     steps: int
+    best_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model"
+UMASK = os.umask(0)
+os.umask(UMASK)
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 
@@ -73,6 +76,8 @@ class Attempt:
         try:
             save_model(self.trainer.built.model, source.load_tokenizer(self.tokenizer_folder), temporary)
             for path in (*temporary.iterdir(), temporary):
+                # safetensors writes for its owner only; a model is there to be served.
+                path.chmod(0o777 & ~UMASK if path.is_dir() else 0o666 & ~UMASK)
                 sync(path)
         except Exception as error:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -89,6 +94,7 @@ class Attempt:
             checksum=f"sha256:{digest(weights)}",
             bytes=sum(path.stat().st_size for path in final.iterdir()),
             steps=self.trainer.progress.step,
+            best_step=self.trainer.progress.best_step,
         )
 
 

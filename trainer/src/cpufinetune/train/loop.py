@@ -172,7 +172,9 @@ class Trainer:
         found = self.measure(split)
         metrics = self.primary_first(found.metrics)
         value = next(iter(metrics.values()))
-        better = self.progress.best_metric is None or value > self.progress.best_metric
+        best = self.progress
+        # Of equal metrics the lower loss wins: small validation sets tie often.
+        better = best.best_metric is None or (value, -metrics["loss"]) > (best.best_metric, -best.best_metrics["loss"])
         if better:
             self.progress.best_metric = value
             self.progress.best_step = self.progress.step
@@ -192,11 +194,12 @@ class Trainer:
         return {name: metrics[name], **metrics}
 
     def report_evaluation(self, split: str, found: Evaluated, *, best: bool) -> None:
-        """Send one evaluation from rank 0."""
+        """Send one evaluation from rank 0; a test is of the best step's weights."""
         if self.rank == 0:
+            tested = self.progress.best_step if split == "test" else None
             self.emit.send(
                 Evaluation,
-                step=self.progress.step,
+                step=tested or self.progress.step,
                 split=split,
                 metrics=self.primary_first(found.metrics),
                 samples=found.samples,

@@ -6,11 +6,11 @@ Tables are parsed by the `datasets` library; what stands here are the checks tha
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune.errors import JobError
+from cpufinetune.train.data.columns import KINDS, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # Longest cell in characters; the csv module stops at 128 KiB, documents may be longer.
 LONGEST_CELL = 1 << 30
-KINDS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def read_file(path: Path, columns: Sequence[str], cache: Path) -> dict[str, list[Any]]:
@@ -70,7 +69,7 @@ def _read_parquet(path: Path, columns: Sequence[str], cache: Path) -> dict[str, 
             names, rows = file.schema_arrow.names, file.metadata.num_rows
     except ArrowInvalid as error:
         raise JobError("MalformedFile", f"{path}: {error}", "correct the file") from error
-    _check_columns(path, names, columns)
+    check_columns(path, names, columns)
     if rows == 0:
         raise _without_rows(path)
     return _load("parquet", path, columns, cache)
@@ -90,7 +89,7 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> dict[str, list[Any]]:
             if not isinstance(row, dict):
                 raise JobError("MalformedFile", f"{path}: line {number} is no object", 'write {"column": value, ...}')
             if not found[columns[0]]:
-                _check_columns(path, list(row), columns)
+                check_columns(path, list(row), columns)
             for column in columns:
                 found[column].append(row.get(column))
     if not found[columns[0]]:
@@ -139,7 +138,7 @@ def _check_table(path: Path, columns: Sequence[str], delimiter: str, *, quoted: 
     with path.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.reader(stream, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
         header = next((row for row in rows if row), [])
-        _check_columns(path, header, columns)
+        check_columns(path, header, columns)
         filled = (row for row in rows if row)
         number = 0
         for number, row in enumerate(filled, 1):
@@ -151,11 +150,3 @@ def _check_table(path: Path, columns: Sequence[str], delimiter: str, *, quoted: 
                 )
         if number == 0:
             raise _without_rows(path)
-
-
-def _check_columns(path: Path, present: Sequence[str], wanted: Sequence[str]) -> None:
-    for column in wanted:
-        if column not in present:
-            near = difflib.get_close_matches(column, present, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(repr(name) for name in present)}"
-            raise JobError("MissingColumn", f"{path}: no column '{column}'", hint)
