@@ -63,7 +63,7 @@ bench: demo-data ## Measure speed against Hugging Face Trainer in one run; takes
 	$(BIN)/python tests/bench/compare.py
 
 .PHONY: accuracy
-accuracy: demo-data ## Train MiniLM on all of Reuters R8 and require 0.96 on its test set; takes 10 to 40 minutes.
+accuracy: demo-data ## Train MiniLM on all of Reuters R8 and require 0.96 on its test set; takes 7 to 30 minutes.
 	$(BIN)/python tests/bench/accuracy.py
 
 .PHONY: constraints

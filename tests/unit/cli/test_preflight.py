@@ -39,7 +39,6 @@ def workspace(tmp_path: Path) -> Workspace:
     ("file", "content", "reason", "words"),
     [
         pytest.param("train.csv", None, "FileNotFound", "no such file", id="a missing file"),
-        pytest.param("train.txt", b"text,label\n", "UnknownFormat", "cannot read '.txt'", id="an unknown format"),
         pytest.param(
             "train.csv", b"txet,label\na,b\n", "MissingColumn", "did you mean 'txet'?", id="a misspelt column"
         ),

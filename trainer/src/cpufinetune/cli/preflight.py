@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from cpufinetune.errors import JobError
-from cpufinetune.train.data.columns import KINDS, check_columns
+from cpufinetune.train.data.columns import check_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +43,6 @@ def _check_model(folder: Path) -> None:
 
 
 def _check_file(path: Path, columns: list[str]) -> None:
-    if path.suffix not in KINDS:
-        raise JobError("UnknownFormat", f"{path}: cannot read '{path.suffix}' files", f"use one of {', '.join(KINDS)}")
     if not path.is_file():
         raise JobError("FileNotFound", f"{path}: no such file", "correct spec.dataset.path or spec.dataset.files")
     try:
