@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from cpufinetune.job.document import Job
 
 
-def job(file: str = "train.csv") -> Job:
+def job(file: str = "train.csv", **changes: Any) -> Job:
     spec: dict[str, Any] = {
         "model": {"path": "m"},
         "dataset": {"path": "d", "files": {"train": file}},
         "task": {"text": ["text"], "label": "label"},
         "output": {"ephemeral": True},
+        **changes,
     }
     header = {"apiVersion": "cpufinetune.dev/v1alpha1", "kind": "CpuFineTune", "metadata": {"name": "test"}}
     return parse({**header, "spec": spec}, rules=False)
@@ -82,3 +83,16 @@ def test_a_folder_without_a_model_is_refused(workspace: Workspace) -> None:
 
 def test_the_hub_is_not_asked(tmp_path: Path) -> None:
     check(job(), Workspace(None, None, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        pytest.param({"node": {"backend": "CCL"}}, "BackendUnavailable", id="a backend that is not there"),
+        pytest.param({"runPolicy": {"suspend": True}}, "Suspended", id="a suspended job"),
+    ],
+)
+def test_what_cannot_be_honoured_is_not_ignored(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(JobError) as caught:
+        check(job(**changes), Workspace(None, None, tmp_path))
+    assert caught.value.reason == reason

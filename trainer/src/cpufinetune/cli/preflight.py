@@ -25,8 +25,12 @@ def check(job: Job, workspace: Workspace) -> None:
     """Look for model folder, data files and their columns.
 
     Raises:
-        JobError: the first thing that is missing.
+        JobError: the first thing that is missing, or asked for and not there.
     """
+    if job.spec.node.backend == "CCL":
+        raise JobError("BackendUnavailable", "spec.node.backend CCL is not built in yet", "use Auto or Gloo")
+    if job.spec.run_policy.suspend:
+        raise JobError("Suspended", "spec.runPolicy.suspend is true", "set it to false to run the job")
     if workspace.model_root is not None:
         _check_model(workspace.model_root)
     files = job.spec.dataset.files
