@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -114,7 +114,6 @@ class Run:
 
     folder: Path
     process: subprocess.Popen[str]
-    seen: list[dict[str, Any]] = field(default_factory=list)
     _taken: int = 0
 
     @property
