@@ -166,10 +166,10 @@ class Run:
         os.kill(pid, signal.SIGKILL)
         return now
 
-    def end(self) -> int:
+    def end(self, seconds: float = LONGEST_RUN) -> int:
         """Wait for the end; return the exit code."""
         try:
-            return self.process.wait(LONGEST_RUN)
+            return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(f"the run did not end:\n{self.log}")
 

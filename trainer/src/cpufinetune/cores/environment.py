@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cpufinetune.cores.layout import Layout, RankLayout
 
 _KEPT_HEAP_BYTES = 4 << 30
+_KEPT_PRIMITIVES = 32
 
 
 def thread_environment(rank: RankLayout) -> dict[str, str]:
@@ -37,6 +38,10 @@ def thread_environment(rank: RankLayout) -> dict[str, str]:
         # MALLOC_MMAP_THRESHOLD_ would say so too, but older glibc silently refuses more than 32 MiB.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(_KEPT_HEAP_BYTES),
+        # oneDNN and PyTorch's binding to it each keep up to 1024 compiled operations, with their buffers, one for each
+        # shape met. Text has hundreds of shapes: a rank would grow by gigabytes over a run, for no speed measured.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(_KEPT_PRIMITIVES),
+        "LRU_CACHE_CAPACITY": str(_KEPT_PRIMITIVES),
     }
 
 
