@@ -7,6 +7,8 @@ UV = $(shell command -v uv || echo $(CACHE)/uv/bin/uv)
 # TORCH_INDEX=cpu takes PyTorch's small CPU build from PyTorch's own index; the default takes what the configured index has.
 TORCH_FLAGS := $(if $(filter cpu,$(TORCH_INDEX)),--torch-backend=cpu)
 DEMO_OUTPUT ?= demo
+LOCALCLUSTER := PYTHONPATH=tests/cluster $(BIN)/python -m localcluster
+E2E := tests/cluster/test_pods.py
 
 .DEFAULT_GOAL := help
 
@@ -42,6 +44,27 @@ demo: demo-data ## Fine-tune MiniLM on Reuters R8 with two pinned ranks on this 
 .PHONY: test
 test: demo-data ## Run all tests.
 	$(BIN)/python -m pytest --durations=15
+
+.PHONY: cluster
+cluster: env ## Bring up a real two-node Kubernetes cluster on this machine (root; builds Kubernetes the first time).
+	@$(LOCALCLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: env ## Take that cluster down and remove every trace of it.
+	@$(LOCALCLUSTER) down
+
+.PHONY: kind
+kind: ## Make a cluster with kind instead (needs Docker, kind and kubectl); not a part of the tests here.
+	mkdir -p $(CACHE)
+	kind create cluster --name cpufinetune --config tests/cluster/kind.yaml --kubeconfig $(CACHE)/kind.kubeconfig
+	docker build -t localhost/cft-probe:1 --build-arg BASE_IMAGE=python:3.11-slim \
+	    -f tests/cluster/probe.Dockerfile tests/cluster
+	kind load docker-image --name cpufinetune localhost/cft-probe:1
+	@echo 'make e2e KUBECONFIG_FILE=$(CACHE)/kind.kubeconfig'
+
+.PHONY: e2e
+e2e: env ## Run the end-to-end tests on the cluster of KUBECONFIG_FILE, or else on a local one.
+	$(BIN)/python -m pytest $(E2E) $(if $(KUBECONFIG_FILE),--kubeconfig $(KUBECONFIG_FILE))
 
 .PHONY: lint
 lint: env ## Check style and import contracts.

@@ -20,7 +20,7 @@ TREES = ("trainer/src", "tests", "operator")
 LONGEST_FILE = 300
 LONGEST_FUNCTION = 40
 HEAVY = ("torch", "transformers", "datasets")
-GENERATED = {"__pycache__", "crd.yaml"}
+GENERATED = {"__pycache__", "crd.yaml", "go.mod", "go.sum"}
 LIGHT = (
     "cpufinetune.job",
     "cpufinetune.cores",
