@@ -1,0 +1,1 @@
+"""The operator: turns `CpuFineTune` objects into pods that train, and tells how far they are."""
