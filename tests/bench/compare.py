@@ -17,7 +17,7 @@ import profile_step
 from contest import AVX2_ONLY, Case, Outcome, ours, peer, spread
 
 from cpufinetune import cores
-from cpufinetune.cli.run import versions
+from cpufinetune.launch.assembly import versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -111,6 +111,7 @@ BAD_FILES = {
     "with a control character": (b"a: \x07\n", "finetune.yaml: is not YAML"),
     "with a key given twice": (b"spec:\n  nodes: 1\n  nodes: 2\n", "finetune.yaml:3: key 'nodes' is given twice"),
     "with a list as a key": (b"? [a]\n: b\n", "finetune.yaml:1: a key must be a word"),
+    "with nothing as a key": (b"~: b\n", "finetune.yaml:1: a key must be a word"),
     "with a Python object": (
         b"a: !!python/object:os.system {}\n",
         "finetune.yaml:1: could not determine a constructor",
@@ -155,7 +156,7 @@ SCALARS = {
     "": None,
     "64Gi": "64Gi",
     "12e": "12e",
-    "{1: a, yes: b}": {"1": "a", "yes": "b"},
+    "{1: a, yes: b, 0x10: c}": {"1": "a", "true": "b", "16": "c"},
     "{a: &x {b: 1}, c: {<<: *x, d: 2}}": {"a": {"b": 1}, "c": {"b": 1, "d": 2}},
 }
 

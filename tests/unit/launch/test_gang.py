@@ -121,6 +121,13 @@ def short(action: Action) -> str:
         pytest.param(
             [("unfit", 0, "Signal")] * 7, ["finish GAVE_UP Signal"], State.FINISHED, id="killed so more than the limit"
         ),
+        pytest.param([lost(1)] * 6, [], State.GATHERING, id="a node that dies while it prepares may come back"),
+        pytest.param(
+            [lost(1)] * 7, ["finish GAVE_UP NodeLost"], State.FINISHED, id="but not more often than the limit"
+        ),
+        pytest.param(
+            [ready(0), lost(0)] * 9, [], State.GATHERING, id="a node that was ready and went is no failure"
+        ),
         pytest.param([*DRAINING, INTERRUPT], ["finish INTERRUPTED"], State.FINISHED, id="asked twice to stop"),
         pytest.param(
             [*STOPPING, INTERRUPT, INTERRUPT], ["finish INTERRUPTED"], State.FINISHED, id="asked twice while stopping"

@@ -1,4 +1,4 @@
-"""The command line: `cpufinetune run | plan`."""
+"""The command line: `cpufinetune run | plan`, and what the operator's pods run: `fetch` and `pod`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cpufinetune.cli import plan, run
+from cpufinetune.cli import fetch, plan, pod, run
 from cpufinetune.errors import CpuFineTuneError, ExitCode
 from cpufinetune.job.problems import InvalidJob
 
@@ -20,6 +20,7 @@ EPILOG = """exit codes:
   1    gave up: more failed attempts than runPolicy.backoffLimit
   2    bad input: the document, model, data or output needs a human
   3    runPolicy.activeDeadlineSeconds ran out
+  75   pod and fetch only: try again (the kubelet does)
   143  stopped by SIGTERM or Ctrl-C after a checkpoint; run again to resume
 """
 
@@ -46,6 +47,13 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--overwrite", action="store_true", help="replace what is in the output folder")
         else:
             command.add_argument("--json", action="store_true", help="print JSON")
+    for name, text, module in (
+        ("pod", "be the launcher of one pod of a job (for the operator)", pod),
+        ("fetch", "fetch what a pod needs from the hub (for the operator)", fetch),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(main=module.main)
+        module.add_arguments(command)
     return top
 
 

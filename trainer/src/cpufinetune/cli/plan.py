@@ -14,6 +14,7 @@ from cpufinetune.cores import describe
 from cpufinetune.errors import ExitCode
 from cpufinetune.job.load import load
 from cpufinetune.launch import local
+from cpufinetune.launch.assembly import check_world
 
 if TYPE_CHECKING:
     import argparse
@@ -25,10 +26,10 @@ def main(options: argparse.Namespace) -> ExitCode:
     """Show the plan of the given document; model and data are read, nothing is left behind."""
     job = load(options.file, options.overrides)
     workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
-    layouts = [local.layout_of(job, node) for node in range(job.spec.nodes)]
-    layout, share = layouts[0]
+    places = [local.place_of(job, node) for node in range(job.spec.nodes)]
+    layout, share = places[0].layout, places[0].share
     ranks = len(layout.ranks)
-    world = local.check_world(job, ranks)
+    world = check_world(job, ranks)
     preflight.check(job, workspace)
     with tempfile.TemporaryDirectory() as scratch:
         template = replace(workspace, output=Path(scratch)).template(job)
@@ -43,8 +44,8 @@ def main(options: argparse.Namespace) -> ExitCode:
         from cpufinetune.train.estimate import forecast  # noqa: PLC0415 - imports torch, which takes seconds
 
         found = forecast(job, settings)
-    lines = [f"node {node}: {line}" for node, (one, _) in enumerate(layouts) for line in describe(one)]
-    notes = sorted({note for one, _ in layouts for note in one.notes})
+    lines = [f"node {place.index}: {line}" for place in places for line in describe(place.layout)]
+    notes = sorted({note for place in places for note in place.layout.notes})
     plan = {
         "layout": lines,
         "notes": notes,

@@ -7,16 +7,16 @@ import contextlib
 import os
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, BinaryIO
 
+from cpufinetune import cores
 from cpufinetune.cli import preflight
 from cpufinetune.cli import workspace as workspaces
 from cpufinetune.errors import ExitCode, JobError
 from cpufinetune.job.load import load
 from cpufinetune.job.parse import to_document
-from cpufinetune.launch import local
-from cpufinetune.launch.recorder import Recorder
+from cpufinetune.launch import assembly, local
+from cpufinetune.launch.recorder import Recorder, open_events
 from cpufinetune.report.console import make_console
 from cpufinetune.report.progress import Progress
 
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from cpufinetune.job.document import Job
     from cpufinetune.launch.gang import Finish
 
-PACKAGES = ("cpufinetune", "torch", "transformers", "datasets", "tokenizers", "safetensors", "numpy", "peft")
-
 
 def main(options: argparse.Namespace) -> ExitCode:
     """Run the job of the given document."""
     job = load(options.file, options.overrides)
     workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
-    world = local.check_world(job, len(local.layout_of(job, 0)[0].ranks))
+    world = assembly.check_world(job, len(local.place_of(job, 0).layout.ranks))
     preflight.check(job, workspace)
     with workspaces.claim_output(workspace, overwrite=options.overwrite):
         return _run(options, job, workspace, world)
@@ -50,8 +48,8 @@ def _run(options: argparse.Namespace, job: Job, workspace: Workspace, world: int
         nodes=job.spec.nodes,
         title=f"{job.name}: {job.spec.nodes} nodes, {world} ranks, global batch {job.spec.training.batch_size}",
         job_document=to_document(job),
-        machine=local.machine(),
-        versions=versions(),
+        machine=assembly.machine(cores.read()),
+        versions=assembly.versions(),
     )
     with contextlib.ExitStack() as stack:
         template = workspace.template(job)
@@ -79,7 +77,7 @@ def _run(options: argparse.Namespace, job: Job, workspace: Workspace, world: int
 
 def _open_events(path: Path) -> BinaryIO:
     try:
-        return path.open("ab", buffering=0)
+        return open_events(path)
     except OSError as error:
         raise JobError("EventsNotWritable", f"--events {path}: {error}", "name another file") from error
 
@@ -90,14 +88,3 @@ def _explain(finish: Finish) -> None:
     elif finish.cause is not None:
         what = "gave up after too many failed attempts; " if finish.code == ExitCode.GAVE_UP else ""
         print(f"error: {what}{finish.cause}", file=sys.stderr)  # noqa: T201 - the user's terminal
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what shapes the result."""
-    found = {"python": sys.version.split()[0]}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cpufinetune.errors import JobError
-from cpufinetune.job.parse import to_document
+from cpufinetune.launch.assembly import make_template
 from cpufinetune.train.checkpoint import folder
-from cpufinetune.train.settings import RankSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cpufinetune.job.document import Dataset, Job, Model
+    from cpufinetune.train.settings import RankSettings
 
 LOCK = ".cpufinetune.lock"
 
@@ -59,20 +58,16 @@ class Workspace:
 
     def template(self, job: Job) -> RankSettings:
         """Write the effective document for the ranks and return what they all share."""
-        file = self.scratch / "job.json"
         try:
-            self.scratch.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(to_document(job), indent=2), encoding="utf-8")
+            return make_template(
+                job,
+                model_root=self.model_root,
+                data_root=self.data_root,
+                scratch=self.scratch,
+                output=self.output,
+            )
         except OSError as error:
-            raise JobError("OutputNotWritable", f"{file}: {error}", "use another --output") from error
-        return RankSettings(
-            role="",
-            job_file=str(file),
-            model_root=None if self.model_root is None else str(self.model_root),
-            data_root=None if self.data_root is None else str(self.data_root),
-            scratch=str(self.scratch),
-            output=str(self.output),
-        )
+            raise JobError("OutputNotWritable", f"{self.scratch}: {error}", "use another --output") from error
 
 
 def resolve(job: Job, file: Path, output: Path | None, claims: Mapping[str, Path]) -> Workspace:

@@ -109,7 +109,7 @@ def _shown(check: Check) -> object:
         metadata = value.get(_NAME[0])
         return metadata.get(_NAME[1]) if isinstance(metadata, Mapping) else None
     read = set(re.findall(r"self\.(\w+)", check.rule))
-    return {name: item for name, item in value.items() if name in read}
+    return {name: item for name, item in value.items() if name in read} or value
 
 
 @functools.cache

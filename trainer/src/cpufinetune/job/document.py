@@ -174,12 +174,14 @@ class Spec:
     output: Output = field(default_factory=lambda: Output(ephemeral=True))
     run_policy: RunPolicy = field(default_factory=RunPolicy)
     image: str | None = None
+    hub_token_secret: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A parsed, valid `CpuFineTune`."""
+    """A parsed, valid `CpuFineTune`; `uid` is the API server's, None outside of a cluster."""
 
     name: str
     namespace: str | None = None
+    uid: str | None = None
     spec: Spec

@@ -34,13 +34,19 @@ def parse(document: Mapping[str, object], *, rules: bool = True) -> Job:
         raise InvalidJob(problems)
     filled = with_defaults(document)
     metadata = filled["metadata"]
-    return Job(name=metadata["name"], namespace=metadata.get("namespace"), spec=_build(Spec, filled["spec"]))
+    return Job(
+        name=metadata["name"],
+        namespace=metadata.get("namespace"),
+        uid=metadata.get("uid"),
+        spec=_build(Spec, filled["spec"]),
+    )
 
 
 def to_document(job: Job) -> dict[str, Any]:
     """The document that `parse` turns into `job`, with all defaults written out and without what is not given."""
-    metadata = {"name": job.name} if job.namespace is None else {"name": job.name, "namespace": job.namespace}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _plain(job.spec)}
+    metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid}
+    given = {name: value for name, value in metadata.items() if value is not None}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": given, "spec": _plain(job.spec)}
 
 
 def camel_case(name: str) -> str:

@@ -27,15 +27,16 @@ _SAME_IN_JSON_SCHEMA = (
     "type",
 )
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_NAME = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_LABEL_VALUE = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_LABEL_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _OBJECT_META = (
-    "annotations",
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
     "finalizers",
     "generateName",
     "generation",
-    "labels",
     "managedFields",
     "ownerReferences",
     "resourceVersion",
@@ -92,7 +93,7 @@ def _metadata_schema() -> Schema:
                 "type": "string",
                 "description": "Name of the job: lower-case letters, digits and '-'. For example `mrpc`.",
                 "maxLength": 253,
-                "pattern": rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*\Z",
+                "pattern": rf"^{_DNS_NAME}\Z",
             },
             "namespace": {
                 "type": "string",
@@ -100,7 +101,26 @@ def _metadata_schema() -> Schema:
                 "maxLength": 63,
                 "pattern": rf"^{_DNS_LABEL}\Z",
             },
+            "labels": _texts_schema(_DNS_NAME, {"maxLength": 63, "pattern": rf"^({_LABEL_VALUE})?\Z"}),
+            # The API server looks at the names of annotations in lower case.
+            "annotations": _texts_schema(f"(?i:{_DNS_NAME})", {}),
         },
+    }
+
+
+def _texts_schema(prefix: str, value: Schema) -> Schema:
+    """Labels or annotations, of which a null counts as empty text."""
+    name = {
+        "description": "Name of a label or an annotation. For example `team`.",
+        "maxLength": 317,
+        "pattern": rf"^({prefix}/)?{_LABEL_NAME}\Z",
+    }
+    text = {"type": ["string", "null"], "description": "Text by that name. For example `nlp`.", **value}
+    return {
+        "type": ["object", "null"],
+        "description": "Texts by name. For example `{team: nlp}`.",
+        "propertyNames": name,
+        "additionalProperties": text,
     }
 
 

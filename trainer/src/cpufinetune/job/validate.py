@@ -21,6 +21,7 @@ _NOUNS = {
     "array": "a list",
     "boolean": "true or false",
     "integer": "a whole number",
+    "null": "nothing",
     "number": "a number",
     "object": "a mapping of fields",
     "string": "text",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import TYPE_CHECKING, Any
@@ -28,11 +29,20 @@ class _KubernetesLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
-            if key.value in seen:
+            if self._name(key) in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
+            seen.add(self._name(key))
         self.flatten_mapping(node)
-        return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+        return {self._name(key): self.construct_object(value, deep=deep) for key, value in node.value}
+
+    def _name(self, key: yaml.ScalarNode) -> str:
+        """The key as text: kubectl writes `yes` as true and `0x10` as 16."""
+        if key.tag == "tag:yaml.org,2002:merge":
+            return str(key.value)
+        value = self.construct_object(key)
+        if value is None:
+            raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+        return json.dumps(value) if isinstance(value, bool | int) else str(key.value)
 
 
 for _tag, _form, _first in (

@@ -45,13 +45,17 @@ class Cause:
         """Read what `document` gave."""
         return cls(**document)
 
+    @property
+    def place(self) -> str:
+        """Return who ended where."""
+        if self.rank is None:
+            return f"node {self.node}"
+        return f"{'preparation' if self.rank == PREPARING else f'rank {self.rank}'} on node {self.node}"
+
     def __str__(self) -> str:
         """Return one line for people."""
-        where = f"node {self.node}"
-        if self.rank is not None:
-            where = f"{'preparation' if self.rank == PREPARING else f'rank {self.rank}'} on {where}"
         advice = f" ({self.fix})" if self.fix else ""
-        return f"{where}: {self.reason}: {self.message}{advice}"
+        return f"{self.place}: {self.reason}: {self.message}{advice}"
 
 
 def of_exit(node: int, rank: int, status: int, failure: Failure | None, *, now: float) -> Cause:

@@ -107,9 +107,15 @@ class Gang:
         return self._ended(node, cause)
 
     def lost(self, node: int, cause: Cause) -> list[Action]:
-        """Take note of a node that cannot be reached any more; it may come back as a newcomer."""
+        """Take note of a node that cannot be reached any more; it may come back as a newcomer.
+
+        Lost while it prepares, it may be lost each time: out of memory, say. That counts as a failure, too.
+        """
+        prepared = node in self._ready
         self._ready.discard(node)
-        return self._ended(node, cause) if node in self._running else []
+        if node in self._running:
+            return self._ended(node, cause)
+        return self._failed_early(cause) if self.state == State.GATHERING and not prepared else []
 
     def unfit(self, cause: Cause) -> list[Action]:
         """Take note of a node that failed to prepare: for bad data only a human can help, else it may try again."""
@@ -117,11 +123,7 @@ class Gang:
             return []
         if cause.kind == "Permanent":
             return self._give_up(ExitCode.BAD_INPUT, cause)
-        self.failures += 1
-        if self.failures > self.backoff_limit:
-            return self._give_up(ExitCode.GAVE_UP, cause)
-        self.records.append(AttemptRecord(self.attempt, (cause,)))
-        return [Prepare(cause.node)]
+        return self._failed_early(cause) or [Prepare(cause.node)]
 
     def interrupt(self) -> list[Action]:
         """Stop after a checkpoint; asked a second time, stop at once."""
@@ -138,6 +140,13 @@ class Gang:
     def deadline(self, cause: Cause) -> list[Action]:
         """Stop because the time is up."""
         return [] if self.state == State.FINISHED else self._give_up(ExitCode.DEADLINE, cause)
+
+    def _failed_early(self, cause: Cause) -> list[Action]:
+        self.failures += 1
+        if self.failures > self.backoff_limit:
+            return self._give_up(ExitCode.GAVE_UP, cause)
+        self.records.append(AttemptRecord(self.attempt, (cause,)))
+        return []
 
     def _ended(self, node: int, cause: Cause | None) -> list[Action]:
         self._running.discard(node)

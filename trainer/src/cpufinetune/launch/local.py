@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import ctypes
 import json
-import os
 import random
 import secrets
 import signal
@@ -18,18 +17,18 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cpufinetune import cores
 from cpufinetune.errors import AttemptError, CpuFineTuneError, ExitCode, JobError
 from cpufinetune.job.load import load
+from cpufinetune.launch.assembly import Place, make_member, name_process, plan_place
 from cpufinetune.launch.cause import Cause, of_error
 from cpufinetune.launch.coordinator import Coordinator
 from cpufinetune.launch.gang import AttemptRecord, Finish, Gang
-from cpufinetune.launch.member import Member
-from cpufinetune.launch.node import Node
+from cpufinetune.launch.link import Link
 from cpufinetune.launch.wire import COORDINATOR_PORT
 from cpufinetune.train.settings import RankSettings
 from cpufinetune.world.identity import identify
@@ -37,6 +36,7 @@ from cpufinetune.world.peers import LoopbackResolver, budget, host_names, wait_f
 
 if TYPE_CHECKING:
     from cpufinetune.job.document import Job
+    from cpufinetune.launch.member import Member
     from cpufinetune.launch.recorder import Recorder
 
 PATTERN = "{set}-{node}"
@@ -44,7 +44,6 @@ RESPAWN_SECONDS = 1.0
 QUICK_SECONDS, QUICK_FAILURES = 10.0, 5
 GOODBYE_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
-PR_SET_NAME = 15
 TRIES = 100
 
 
@@ -72,7 +71,7 @@ class LocalNode:
         return cls(values["pod_name"], values["first_address"], template, values["token"])
 
 
-def layout_of(job: Job, node: int) -> tuple[cores.Layout, cores.Description]:
+def place_of(job: Job, node: int) -> Place:
     """Lay the ranks of one simulated node out on its share of this machine.
 
     Raises:
@@ -80,50 +79,22 @@ def layout_of(job: Job, node: int) -> tuple[cores.Layout, cores.Description]:
     """
     try:
         share = cores.split(cores.read(), job.spec.nodes)[node]
-        wanted = job.spec.node.cpu
-        if wanted is not None and wanted < len(share.cores):
-            share = replace(share, quota=float(wanted) if share.quota is None else min(share.quota, wanted))
-        layout = cores.plan_layout(share, ranks=job.spec.node.ranks)
     except cores.LayoutError as error:
         raise JobError("NoLayout", str(error), "change spec.nodes or spec.node.ranks") from error
-    if wanted is not None and wanted > len(share.cores):
-        note = f"spec.node.cpu asks for {wanted} CPUs, this machine has {len(share.cores)} for each node"
-        layout = replace(layout, notes=(*layout.notes, note))
-    return layout, share
-
-
-def check_world(job: Job, ranks_a_node: int) -> int:
-    """Return the world size; refuse one that does not divide the global batch."""
-    world, batch = job.spec.nodes * ranks_a_node, job.spec.training.batch_size
-    if batch % world:
-        below, above = batch - batch % world, batch - batch % world + world
-        better = f"{below} or {above}" if below else f"{above}"
-        raise JobError(
-            "BatchNotDivisible",
-            f"spec.training.batchSize {batch} cannot be shared by {world} ranks "
-            f"({job.spec.nodes} nodes x {ranks_a_node})",
-            f"use {better}, or another number of nodes or ranks",
-        )
-    return world
+    return plan_place(job, node, share)
 
 
 def _member(spec: LocalNode) -> tuple[Member, LoopbackResolver]:
     job = load(Path(spec.template.job_file), rules=False)
     identity = identify(spec.pod_name)
-    layout, share = layout_of(job, identity.node)
-    limit = None if share.memory_limit is None else share.memory_limit // len(layout.ranks)
-    node = Node(
-        job=job,
-        index=identity.node,
-        nodes=job.spec.nodes,
-        layout=layout,
-        template=replace(spec.template, native_bf16=layout.isa.native_bf16, memory_limit=limit, interface="lo"),
-        tell=lambda line: member.tell(line),  # noqa: PLW0108 - member is made below
-        say=lambda rank, text: member.say(rank, text),  # noqa: PLW0108
-    )
     resolver = LoopbackResolver(host_names(PATTERN, identity.set_name, job.spec.nodes), spec.first_address)
-    member = Member(node, resolver.resolve(resolver.hosts[0]), budget(job.spec.nodes), spec.token)
-    return member, resolver
+
+    async def locate() -> str:
+        return resolver.resolve(resolver.hosts[0])
+
+    link = Link(locate, budget(job.spec.nodes), lambda _: None)
+    place = place_of(job, identity.node)
+    return make_member(job, place, spec.template, link, interface="lo", token=spec.token), resolver
 
 
 async def _run_member(spec: LocalNode) -> ExitCode:
@@ -149,7 +120,7 @@ async def run(
         gang,
         recorder,
         first,
-        ranks=len(layout_of(job, 0)[0].ranks),
+        ranks=len(place_of(job, 0).layout.ranks),
         deadline_seconds=None if deadline is None else float(deadline),
         token=token,
     )
@@ -225,26 +196,13 @@ def _main(text: str) -> int:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     node = LocalNode.decode(text)
-    ctypes.CDLL(None).prctl(PR_SET_NAME, f"cft-node-{identify(node.pod_name).node}".encode())
+    name_process(f"node-{identify(node.pod_name).node}")
     try:
         asyncio.run(_run_member(node))
     except CpuFineTuneError as error:
         print(f"node launcher: {error}", file=sys.stderr)  # noqa: T201 - its only voice
         return 1
     return 0
-
-
-def machine() -> dict[str, Any]:
-    """Return what report and plan say of this machine."""
-    description = cores.read()
-    return {
-        "cpu": description.model_name,
-        "cores": len(description.cores),
-        "quota": description.quota,
-        "isa": str(description.isa),
-        "memoryBytes": description.memory_limit,
-        "kernel": os.uname().release,
-    }
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cpufinetune.cores import describe
-from cpufinetune.errors import AttemptError, ExitCode
+from cpufinetune.errors import ExitCode
 from cpufinetune.launch import wire
 from cpufinetune.launch.cause import of_error
 
@@ -16,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from cpufinetune.launch.cause import Cause
-    from cpufinetune.launch.node import Node
+    from cpufinetune.launch.crew import Crew
+    from cpufinetune.launch.link import Link
 
-CONNECT_PAUSE = 0.1  # seconds between tries
+PAUSE = 0.5  # seconds before node 0 is called again after it hung up
 LONGEST_TEXT = 1 << 14  # characters of a line of output that are passed on
 
 
@@ -26,23 +26,24 @@ LONGEST_TEXT = 1 << 14  # characters of a line of output that are passed on
 class Member:
     """One node at the coordinator's orders; `run` returns the exit code it was told."""
 
-    node: Node
-    coordinator: str
-    connect_seconds: float
+    crew: Crew
+    link: Link
     token: str = ""
-    port: int = wire.COORDINATOR_PORT
     _writer: asyncio.StreamWriter | None = None
     _ranks: asyncio.Task[None] | None = None
     _preparing: asyncio.Task[None] | None = None
     _prepared: bool = False
+    _unfit: Cause | None = None
+    _interrupted: bool = False
 
     async def run(self) -> ExitCode:
-        """Obey until told to finish.
+        """Obey until told to finish; returns INTERRUPTED if asked to stop while there is nobody to tell.
 
         Raises:
             AttemptError: the coordinator cannot be reached (any more).
         """
-        self.node.warm_up()
+        self.crew.warm_up()
+        self._prepare_now()
         try:
             while True:
                 code = await self._session()
@@ -50,15 +51,24 @@ class Member:
                     return code
                 # The coordinator died. Its ranks are gone, so are this node's; the next one starts over.
                 await self._end_ranks()
+                if self._interrupted:
+                    return ExitCode.INTERRUPTED
+                await asyncio.sleep(PAUSE)
         finally:
             await self._end_ranks()
             if self._preparing is not None:
-                self.node.kill()
+                self.crew.kill()
                 self._preparing.cancel()
-            self.node.close()
+            self.crew.close()
+
+    @property
+    def connected(self) -> bool:
+        """Tell whether there is a coordinator to ask."""
+        return self._writer is not None
 
     def interrupt(self) -> None:
         """Ask the whole gang to stop after a checkpoint."""
+        self._interrupted = True
         self._send("interrupt")
 
     def tell(self, line: bytes) -> None:
@@ -74,24 +84,21 @@ class Member:
             wire.send(self._writer, kind, **fields)
 
     async def _session(self) -> ExitCode | None:
-        reader, self._writer = await self._connect()
-        self._send("hello", token=self.token, **self._introduce())
-        if self._prepared:
-            self._send("ready")
-        elif self._preparing is None:
-            self._preparing = asyncio.create_task(self._prepare())
+        reader, self._writer = await self.link.connect()
+        self._send("hello", token=self.token, **self.crew.introduce())
+        self._tell_readiness()
         try:
             while (message := await wire.receive(reader)) is not None:
                 match message["kind"]:
                     case "prepare":
-                        self._preparing = asyncio.create_task(self._prepare())
+                        self._prepare_now()
                     case "start":
-                        self.node.begin()
+                        self.crew.begin()
                         self._ranks = asyncio.create_task(self._attempt(message))
                     case "stop":
-                        self.node.kill()
+                        self.crew.kill()
                     case "drain":
-                        self.node.drain()
+                        self.crew.drain()
                     case "finish":
                         return ExitCode(message["code"])
         finally:
@@ -99,39 +106,25 @@ class Member:
             self._writer = None
         return None
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.connect_seconds
-        while True:
-            try:
-                return await asyncio.open_connection(self.coordinator, self.port, limit=wire.LONGEST_MESSAGE)
-            except OSError as error:
-                if loop.time() >= deadline:
-                    raise AttemptError(
-                        "CoordinatorMissing", f"node 0 at {self.coordinator}:{self.port} does not answer: {error}"
-                    ) from error
-                await asyncio.sleep(CONNECT_PAUSE)
-
-    def _introduce(self) -> dict[str, Any]:
-        layout = self.node.layout
-        return {
-            "node": self.node.index,
-            "ranks": len(layout.ranks),
-            "layout": describe(layout),
-            "notes": layout.notes,
-        }
+    def _prepare_now(self) -> None:
+        self._unfit = None
+        self._preparing = asyncio.create_task(self._prepare())
 
     async def _prepare(self) -> None:
-        self.node.begin()
-        cause = await self._guarded(self.node.prepare())
-        if cause is not None:
-            self._send("unfit", cause=cause.document())
-            return
-        self._prepared = True
-        self._send("ready")
+        self.crew.begin()
+        self._unfit = await self._guarded(self.crew.prepare())
+        self._prepared = self._unfit is None
+        self._tell_readiness()
+
+    def _tell_readiness(self) -> None:
+        """Say how preparation went, now or once there is somebody to tell."""
+        if self._prepared:
+            self._send("ready")
+        elif self._unfit is not None:
+            self._send("unfit", cause=self._unfit.document())
 
     async def _attempt(self, order: dict[str, Any]) -> None:
-        cause = await self._guarded(self.node.run(order["attempt"], order["address"], order["port"]))
+        cause = await self._guarded(self.crew.run(order["attempt"], order["address"], order["port"]))
         if cause is None:
             self._send("done")
         else:
@@ -142,10 +135,10 @@ class Member:
         try:
             return await work
         except Exception as error:  # noqa: BLE001 - whatever it is
-            return of_error(self.node.index, error, now=time.time())
+            return of_error(self.crew.index, error, now=time.time())
 
     async def _end_ranks(self) -> None:
         if self._ranks is not None:
-            self.node.kill()
+            self.crew.kill()
             await asyncio.wait([self._ranks])
             self._ranks = None

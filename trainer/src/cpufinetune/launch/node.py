@@ -6,9 +6,9 @@ import asyncio
 import signal
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cpufinetune.cores import thread_environment
+from cpufinetune.cores import describe, thread_environment
 from cpufinetune.errors import AttemptError
 from cpufinetune.launch.cause import PREPARING, Cause, of_error, of_exit, root
 from cpufinetune.launch.ranks import RankProcess
@@ -42,6 +42,19 @@ class Node:
     _clocks: dict[int, StallClock] = field(default_factory=dict)
     _killed: bool = False
     _draining: bool = False
+
+    def introduce(self) -> dict[str, Any]:
+        """Return what the coordinator is told first; `facts` are the values of the job's status."""
+        layout = self.layout
+        computing = {cpu for rank in layout.ranks for cpu in rank.cpus}
+        facts = {
+            "threads": layout.ranks[0].threads,
+            "cores": len(computing.union(*(rank.communication_cpus for rank in layout.ranks))),
+            "isa": sorted(layout.isa.features),
+            "pinned": layout.pinned,
+        }
+        introduction = {"node": self.index, "ranks": len(layout.ranks), "layout": describe(layout)}
+        return {**introduction, "notes": layout.notes, "facts": facts}
 
     def warm_up(self) -> None:
         """Start importing; nothing waits for it yet."""
@@ -104,6 +117,10 @@ class Node:
         self.kill()
         if self._warm is not None:
             self._warm.close()
+
+    def pids(self) -> list[int]:
+        """Return the processes that this node itself waits for."""
+        return [process.pid for process in self._running.values()]
 
     async def _warmed(self) -> WarmProcess:
         if self._warm is not None and not self._warm.alive():

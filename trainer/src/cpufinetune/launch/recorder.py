@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cpufinetune.launch.gang import AttemptRecord, Finish
+    from cpufinetune.launch.journal import Journal
     from cpufinetune.report.console import Console
     from cpufinetune.report.progress import Progress
 
@@ -39,15 +41,20 @@ class Recorder:
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
     sinks: list[BinaryIO] = field(default_factory=list)
+    journal: Journal | None = None
+    facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _layouts: dict[int, list[str]] = field(default_factory=dict)
     _notes: dict[str, None] = field(default_factory=dict)
     _accepted: bool = False
-    _attempts: list[dict[str, Any]] = field(default_factory=list)
     _shown: bool = False
 
-    def joined(self, node: int, layout: Sequence[str], notes: Sequence[str]) -> None:
+    def joined(
+        self, node: int, layout: Sequence[str], notes: Sequence[str], facts: Mapping[str, Any] | None = None
+    ) -> None:
         """Take note of a node; once all are there, show where the ranks run."""
         again = node in self._layouts
+        if facts is not None:
+            self.facts[node] = facts
         self._layouts[node] = list(layout)
         self._notes.update(dict.fromkeys(notes))
         if again:
@@ -56,6 +63,10 @@ class Recorder:
             self._shown = True
             self._show(lambda: self.console.start(self._layout_lines(), self.title))
             self.note("preparing model and data, importing libraries")
+
+    def layouts(self) -> list[dict[str, Any]]:
+        """Return the nodes that are known, each with a line a rank."""
+        return [{"node": node, "layout": lines} for node, lines in sorted(self._layouts.items())]
 
     def _layout_lines(self) -> list[str]:
         lines = [f"node {node}: {line}" for node, lines in sorted(self._layouts.items()) for line in lines]
@@ -85,7 +96,7 @@ class Recorder:
                 self.note(f"warning: events are no longer written to {sink.name}: {error}")
 
     def replay(self, path: Path) -> int:
-        """Take in the events of earlier runs that this one resumes; return their last attempt."""
+        """Take in the events of earlier runs that this one resumes; return their last attempt, 0 if there was none."""
         for line in path.read_bytes().splitlines():
             try:
                 event = decode(line)
@@ -93,7 +104,8 @@ class Recorder:
                 continue
             if event.rank != PREPARING:
                 self.progress.apply(event)
-        return int(self.progress.snapshot()["attempt"])
+        snapshot = self.progress.snapshot()
+        return int(snapshot["attempt"]) if snapshot["ranks"] else 0
 
     def said(self, rank: int, text: str) -> None:
         """Show a line of a rank's own output."""
@@ -110,9 +122,13 @@ class Recorder:
             # Whoever read it has gone (`| head`); the run goes on.
             self.console = SilentConsole()
 
+    def ended(self, record: AttemptRecord, failures: int) -> None:
+        """Take note of how an attempt ended; `failures` is how many of them count."""
+        if self.journal is not None:
+            self.journal.add(record, failures)
+
     def restarting(self, attempt: int, last: AttemptRecord) -> None:
         """Say why there is another attempt."""
-        self._attempts.append(_document(last))
         self.note(f"attempt {last.attempt} ended: {root(last.causes)}; starting attempt {attempt}")
 
     async def show(self) -> None:
@@ -154,6 +170,21 @@ class Recorder:
             self.note(f"warning: the report could not be written: {error}")
         self._show(lambda: self.console.finish(report))
         return report
+
+
+def open_events(path: Path) -> BinaryIO:
+    """Open a log of events to append to; a line that a crash cut short must not take the next one along.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    log = path.open("ab", buffering=0)
+    if log.seekable() and log.tell():
+        with path.open("rb") as written:
+            written.seek(-1, os.SEEK_END)
+            if written.read() != b"\n":
+                log.write(b"\n")
+    return log
 
 
 def _document(record: AttemptRecord) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
+from cpufinetune.report.files import replace_text
 from cpufinetune.report.plain import plain
 
 if TYPE_CHECKING:
@@ -64,20 +64,7 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
         OSError: the folder cannot be written; the old file is as it was.
         ValueError: the report holds NaN or an infinity.
     """
-    text = _layout(report)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # One name for all attempts: what a crash leaves behind, the next write takes over.
-    unfinished = path.with_name(f".{path.name}.tmp")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+    replace_text(path, _layout(report))
 
 
 def _layout(report: Mapping[str, Any]) -> str:
@@ -96,15 +83,6 @@ def _section(value: Any) -> str:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, allow_nan=False)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Without this the rename itself may be lost with the machine.
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _outcome(record: Mapping[str, Any]) -> str:

@@ -36,6 +36,11 @@ class Evaluations:
         """The latest, of any split."""
         return self._last
 
+    def validated(self) -> Mapping[str, float]:
+        """The metrics of the latest one on validation samples."""
+        found = [event for (split, _), event in self._events.items() if split == "validation"]
+        return max(found, key=_step).metrics if found else {}
+
     def listed(self) -> list[dict[str, Any]]:
         """All in the order of steps."""
         return [plain(event) for event in sorted(self._events.values(), key=lambda event: (event.step, event.time))]

@@ -74,6 +74,22 @@ class Progress:
         self._first_time = event.time if self._first_time is None else self._first_time
         self._take(event, rank)
 
+    @property
+    def setup(self) -> Setup | None:
+        """What is being trained, once rank 0 has told."""
+        return self._setup
+
+    @property
+    def result(self) -> Result | None:
+        """The finished model, once there is one."""
+        return self._result
+
+    def validation_metric(self) -> float | None:
+        """The last value of the metric that counts on the validation samples, None before there is a finite one."""
+        metrics = self._evaluations.validated()
+        name = primary_metric(metrics)
+        return None if name is None else plain(metrics[name])
+
     def snapshot(self) -> dict[str, Any]:
         """The present state as strict JSON: `status.progress` and more, null where nothing is known yet."""
         last, evaluation = self._last, self._evaluations.last

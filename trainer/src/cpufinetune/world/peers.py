@@ -33,8 +33,9 @@ class DnsResolver:
     """The resolver of a pod."""
 
     def resolve(self, host: str) -> str:
-        """Ask the system."""
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        """Ask the system; of a host with both kinds of address all nodes must take the same, the IPv4 one."""
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,43 @@ async def wait_for_names(
                 "check that all pods are scheduled and that the headless Service exists",
             )
         say(f"waiting for {len(missing)} of {len(hosts)} hosts, for example {missing[0]}")
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def own_address(
+    host: str,
+    resolver: Resolver,
+    owner: Callable[[str], str | None],
+    seconds: float,
+    say: Callable[[str], None],
+) -> tuple[str, str]:
+    """Wait until this node's own name leads back to it; return its address and the interface that has it.
+
+    Args:
+        host: this node's name.
+        resolver: what the others ask, too.
+        owner: names the interface of an address, None if it is another host's: DNS may still know a pod gone by.
+        seconds: how long to wait.
+        say: gets a line at each try that fails.
+
+    Raises:
+        AttemptError: the time is up.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    pause = FIRST_PAUSE
+    while True:
+        address = await asyncio.to_thread(_try, resolver, host)
+        interface = None if address is None else owner(address)
+        if address is not None and interface is not None:
+            return address, interface
+        what = "no address" if address is None else f"the address {address} of another host"
+        if loop.time() >= deadline:
+            raise AttemptError(
+                "OwnNameUnknown", f"{host} has {what} after {seconds:.0f} s", "check the headless Service and DNS"
+            )
+        say(f"waiting for the own name: {host} has {what}")
         await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
 

@@ -15,7 +15,7 @@ from cpufinetune.train.data.labels import rows as name_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cpufinetune.job.document import Dataset, Task
+    from cpufinetune.job.document import Dataset, Splits, Task
 
 SPLITS = ("train", "validation", "test")
 HASH_BLOCK = 1 << 20
@@ -44,17 +44,21 @@ def read_splits(dataset: Dataset, task: Task, root: Path | None, cache: Path) ->
         root: the folder of files; None for a hub dataset.
         cache: where `datasets` may keep its files.
     """
-    named = dataset.files if root is not None else dataset.splits
     columns = [*task.text, task.label]
     found: dict[str, Rows] = {}
-    for split in SPLITS:
-        name = getattr(named, split) if named is not None else (split if split != "test" else None)
-        if name is None:
-            continue
-        table = read_file(root / name, columns, cache) if root is not None else _read_hub(dataset, name, columns, cache)
+    for split, name in named_splits(dataset.files if root is not None else dataset.splits).items():
+        table = read_file(root / name, columns, cache) if root is not None else read_hub(dataset, name, columns, cache)
         source = str(root / name) if root is not None else f"{dataset.name}/{name}"
         found[split] = _checked(source, table, task)
     return found
+
+
+def named_splits(named: Splits | None) -> dict[str, str]:
+    """Return the name of each split that is used; by default those for training and validation."""
+    if named is None:
+        return {split: split for split in SPLITS if split != "test"}
+    names = {split: getattr(named, split) for split in SPLITS}
+    return {split: name for split, name in names.items() if name is not None}
 
 
 def hold_out(train: Rows, fraction: float, seed: int) -> tuple[Rows, Rows]:
@@ -83,7 +87,12 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_hub(dataset: Dataset, split: str, columns: list[str], cache: Path) -> dict[str, list[Any]]:
+def read_hub(dataset: Dataset, split: str, columns: list[str], cache: Path) -> dict[str, list[Any]]:
+    """Read the named columns of a split of a hub dataset; classes by their names.
+
+    Raises:
+        JobError: it is neither cached nor to be had, or has no such split or column.
+    """
     import datasets  # noqa: PLC0415 - slow to import, and only preparation needs it
 
     datasets.disable_progress_bars()

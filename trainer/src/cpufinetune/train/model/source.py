@@ -33,7 +33,7 @@ def locate(model: Model, root: Path | None) -> Path:
     Raises:
         JobError: no such folder, revision, or connection; or not a safetensors model.
     """
-    folder = root if root is not None else _fetch(model)
+    folder = root if root is not None else fetch(model)
     if not folder.is_dir():
         raise JobError("ModelNotFound", f"{folder}: no such model folder", "correct spec.model.path")
     configuration = folder / "config.json"
@@ -95,13 +95,30 @@ def weights_key(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _fetch(model: Model) -> Path:
+def fetch(model: Model, folder: Path | None = None) -> Path:
+    """Get a model of the hub; return its folder.
+
+    Args:
+        model: with name and revision.
+        folder: where to put the files; None for the hub's own cache.
+
+    Raises:
+        JobError: it is neither cached nor to be had.
+    """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, not needed for folders
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RevisionNotFoundError  # noqa: PLC0415
 
     where = f"model '{model.name}' at revision {model.revision}"
     try:
-        return Path(snapshot_download(model.name or "", revision=model.revision, allow_patterns=list(PATTERNS)))
+        found = snapshot_download(
+            model.name or "",
+            revision=model.revision,
+            allow_patterns=list(PATTERNS),
+            # Conversions for other runtimes.
+            ignore_patterns=["*/*"],
+            local_dir=folder,
+        )
+        return Path(found)
     except RevisionNotFoundError as error:
         raise JobError(
             "WrongRevision", f"{where}: no such revision", "copy the commit from the model's page"
