@@ -24,7 +24,7 @@ $(CACHE)/uv/bin/uv:
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(if $(filter $(CACHE)/%,$(UV)),$(CACHE)/uv/bin/uv)
 	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(TORCH_FLAGS) --editable '.[trainer,dev]'
+	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(TORCH_FLAGS) --editable '.[trainer,operator,dev]'
 	touch $@
 
 .PHONY: demo-data
@@ -85,6 +85,10 @@ fmt: env ## Format the code.
 bench: demo-data ## Measure speed against Hugging Face Trainer in one run; takes about half an hour.
 	$(BIN)/python tests/bench/compare.py
 
+.PHONY: bench-operator
+bench-operator: env ## Measure how fast the operator turns jobs into pods, on an API server of this machine.
+	PYTHONPATH=tests/bench:tests/cluster $(BIN)/python tests/bench/operator_latency.py
+
 .PHONY: accuracy
 accuracy: demo-data ## Train MiniLM on all of Reuters R8 and require 0.96 on its test set; takes 7 to 30 minutes.
 	$(BIN)/python tests/bench/accuracy.py
@@ -93,7 +97,7 @@ accuracy: demo-data ## Train MiniLM on all of Reuters R8 and require 0.96 on its
 constraints: ## Resolve the newest versions anew and write constraints.txt.
 	rm -rf $(VENV)
 	$(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --editable '.[trainer,dev]'
+	$(UV) pip install --quiet --python $(BIN)/python --editable '.[trainer,operator,dev]'
 	{ sed -n '/^#/p' constraints.txt; $(UV) pip freeze --python $(BIN)/python --exclude-editable; } > constraints.new
 	mv constraints.new constraints.txt
 
