@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import socket
 import sys
@@ -42,8 +41,10 @@ def main(options: argparse.Namespace) -> ExitCode:
     try:
         job = load(options.job, rules=False)
         uid = job.uid or ""
-        # Imports what no other command may: by name, so that the rule for the others can be checked.
-        importlib.import_module("cpufinetune.train.fetch").fetch(job, options.scratch, _token(options.token_file), _say)
+        # Slow to import, and not needed to say that the document is wrong.
+        from cpufinetune.train.fetch import fetch  # noqa: PLC0415
+
+        fetch(job, options.scratch, _token(options.token_file), _say)
     except (InvalidJob, CpuFineTuneError) as error:
         permanent = isinstance(error, InvalidJob | JobError)
         code = ExitCode.BAD_INPUT if permanent else ExitCode.RETRY
