@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import secrets
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +14,15 @@ import pytest
 from localcluster import images, plan, programs
 from localcluster.cluster import Cluster, down
 from localcluster.kubectl import Kubectl
+from localcluster.plan import ClusterError, Plan
 from localcluster.policy import enforcer
+from localcluster.programs import ProgramsError
 from localcluster.provider import Provider
-from localcluster.tools import require_tools
+from localcluster.tools import ToolsError, require_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Never
 
 HERE = Path(__file__).parent
 PROBE = "localhost/cft-probe:1"
@@ -26,6 +31,24 @@ PROBE = "localhost/cft-probe:1"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("cluster")
     group.addoption("--kubeconfig", help="run end-to-end tests on this cluster instead of a local one")
+    group.addoption("--reuse", help="run tests/e2e on this local cluster, which is up and has the operator installed")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what clusters need before the first test: it may take longer than a test is given, and shows progress."""
+    options = session.config.option
+    wanted = {"kubernetes"} if options.kubeconfig else {"kubernetes", "cluster"}
+    needed = any(wanted.intersection(getattr(item, "fixturenames", ())) for item in session.items)
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    if not needed or options.collectonly or capture is None:
+        return
+    # What fails here fails again where a test needs it, and is reported there.
+    failures = (ToolsError, ProgramsError, ClusterError, images.ImageError, OSError)
+    with capture.global_and_fixture_disabled(), contextlib.suppress(*failures):
+        require_tools()
+        programs.programs()
+        images.pause_image()
+        images.base_image()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -61,23 +84,37 @@ def probe_image() -> Path:
     return images.archive(PROBE)
 
 
+@contextlib.contextmanager
+def removed_at_the_end(target: Plan) -> Iterator[None]:
+    """Take a cluster down whatever happens, also when this process is told to terminate."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        down(target)
+
+
+def _interrupt(_number: int, _frame: object) -> Never:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture(scope="session")
 def apiserver(kubernetes: Path, pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Return an API server with etcd and the controllers, but without nodes: pods stay pending."""
-    with plan.claimed("api") as name:
+    with plan.claimed("api") as name, removed_at_the_end(plan.plan(name)):
         cluster = Cluster(plan.plan(name), kubernetes)
         started = time.monotonic()
         cluster.up_api_server()
         measured(pytestconfig, f"API server alone: up in {time.monotonic() - started:.1f} s")
         cluster.up_controllers()
         yield cluster
-        down(cluster.plan)
 
 
 @pytest.fixture(scope="session")
 def local_cluster(kubernetes: Path, probe_image: Path, pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """Return a cluster of two nodes with one exclusive processor each."""
-    with plan.claimed("test") as name:
+    """Return a cluster of two nodes that share out the machine's processors."""
+    with plan.claimed("test") as name, removed_at_the_end(plan.plan(name)):
         target = plan.plan(name)
         cluster = Cluster(target, kubernetes, [images.pause_image(), probe_image])
         started = time.monotonic()
@@ -85,7 +122,6 @@ def local_cluster(kubernetes: Path, probe_image: Path, pytestconfig: pytest.Conf
         cluster.supervisor.start(enforcer(target, kubernetes))
         measured(pytestconfig, f"two-node cluster: up in {time.monotonic() - started:.1f} s")
         yield cluster
-        down(cluster.plan)
 
 
 @pytest.fixture(scope="session")
@@ -102,9 +138,9 @@ def cluster(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Prov
 
 
 @pytest.fixture
-def namespace(cluster: Provider, request: pytest.FixtureRequest) -> Iterator[str]:
+def namespace(cluster: Provider) -> Iterator[str]:
     """Return a namespace of the test's own that admits restricted pods only."""
-    name = f"t{os.getpid()}-{abs(hash(request.node.name)) % 10_000}"
+    name = f"t-{secrets.token_hex(4)}"
     cluster.kubectl.create_namespace(name)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")

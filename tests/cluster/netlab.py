@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from localcluster.network import NODE_SETTINGS, run
-from localcluster.plan import NodePlan, Plan
+from localcluster.plan import NodePlan, Plan, claimed
+from localcluster.process import MARK, end_marked
 from localcluster.tools import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+NAMES = ("node-a", "node-b", "web", "near", "far")
 TCP, UDP = (8080, 9090), 5353
 SERVER = f"""
 import socketserver, threading
@@ -81,7 +83,8 @@ class Lab:
         """Start a Python program in the network of a pod or node."""
         enter = (find("nsenter"), f"--net=/run/netns/{self.namespace(where)}", "--")
         command = (*enter, sys.executable, "-S", "-c", program, *argv)
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, MARK: str(self.cluster.folder)}
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def reached(self, sources: Iterable[str], targets: Iterable[str]) -> set[str]:
         """Try connections; return those that work, such as `near web:8080`, of targets such as `web:8080`."""
@@ -104,8 +107,9 @@ def nodes() -> Iterator[Lab]:
     """Make the nodes of a lab; nothing of it remains."""
     if os.geteuid() != 0:
         pytest.fail("network namespaces are made by root; run this as root")
-    made = Lab(Plan(f"lab{os.getpid()}", 64))
-    with contextlib.ExitStack() as stack:
+    with claimed("lab") as name, contextlib.ExitStack() as stack:
+        made = Lab(Plan(name, 64))
+        _clear(made)
         for node in made.nodes:
             _namespace(made, node.name, stack)
         first, second = made.nodes
@@ -126,6 +130,13 @@ def lab() -> Iterator[Lab]:
             made.addresses[name] = _pod(made, name, node)
             _serve(made, name, stack)
         yield made
+
+
+def _clear(made: Lab) -> None:
+    """Remove what a run left that was killed."""
+    end_marked(made.cluster.folder)
+    for name in NAMES:
+        run("ip", "netns", "delete", made.namespace(name), check=False)
 
 
 def _namespace(made: Lab, name: str, stack: contextlib.ExitStack) -> None:

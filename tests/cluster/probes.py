@@ -56,7 +56,15 @@ def pod(name: str, *, labels: dict[str, str] | None = None, **fields: Any) -> di
 def stateful_set(name: str, *, replicas: int = 2, size: str | None = None) -> list[dict[str, Any]]:
     """Describe a set of pinned pods with a headless Service, and a claim of `size` for each if given."""
     labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": pod_spec(claim="data" if size else None)}
+    # One a node, also where a node has processors for more.
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+    spec = pod_spec(claim="data" if size else None, topologySpreadConstraints=[spread])
+    template = {"metadata": {"labels": labels}, "spec": spec}
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size or "1Mi"}}},

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import shutil
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import probes
 import pytest
-from localcluster import cgroups, images, network, plan
+from localcluster import cgroups, images, leftovers, network, plan, store
 from localcluster.cluster import Cluster, down
 from localcluster.plan import ClusterError
+from localcluster.store import LINKED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +29,10 @@ class Traces:
     links: frozenset[str]
     namespaces: frozenset[str]
     routes: frozenset[str]
+    results: frozenset[str]
 
 
-NOTHING = Traces(*(frozenset[str]() for _ in range(6)))
+NOTHING = Traces(*(frozenset[str]() for _ in fields(Traces)))
 
 
 def traces(cluster: plan.Plan) -> Traces:
@@ -35,16 +40,26 @@ def traces(cluster: plan.Plan) -> Traces:
     mark = str(cluster.folder)
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     commands = network.run("ps", "-eo", "args").splitlines()
-    groups = {str(path) for root in cgroups.hierarchies() for path in root.glob(f"cft-{cluster.name}-*")}
-    namespaces = network.run("ip", "netns", "list").split("\n")
+    names = {f"cft-{cluster.name}-{name}" for name in ("node-a", "node-b", "switch")}
+    groups = {str(root / name) for root in cgroups.hierarchies() for name in names if (root / name).exists()}
+    namespaces = {line.split(" ")[0] for line in network.run("ip", "netns", "list").splitlines()}
+    results = leftovers.RESULTS.iterdir() if leftovers.RESULTS.exists() else ()
     return Traces(
         frozenset(line for line in commands if f"{mark}/" in line),
         frozenset(line for line in mounts if f"{mark}/" in line),
         frozenset(groups),
-        frozenset(link for link in network.links() if link.startswith(cluster.bridge)),
-        frozenset(line for line in namespaces if line.startswith(f"cft-{cluster.name}-")),
+        frozenset(link for link in network.links() if link.startswith(cluster.link)),
+        frozenset(namespaces & names),
         frozenset(line for line in network.run("ip", "route").splitlines() if f"10.{cluster.net}." in line),
+        frozenset(file.name for file in results if f"{mark}/" in file.read_text(encoding="utf-8")),
     )
+
+
+def content(archives: Sequence[Path]) -> dict[str, str]:
+    """Digests of the files that all clusters with these images share."""
+    folder = plan.HOME / ".store" / store.name(archives) / "containerd"
+    files = (file for part in LINKED for file in (folder / part).rglob("*") if file.is_file() and not file.is_symlink())
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 @pytest.fixture
@@ -63,14 +78,39 @@ def test_a_second_cluster_comes_and_goes_without_a_trace(second: Cluster, local_
     tables = network.run("nft", "list", "tables")
     assert traces(second.plan) == NOTHING
     second.up(plan.workers(second.plan))
+    shared = content(second.archives)
+    run_a_pod(second)
     during = traces(second.plan)
-    assert all((during.processes, during.mounts, during.cgroups, during.links, during.namespaces, during.routes))
+    assert all(getattr(during, field.name) for field in fields(Traces))
+    sockets = {path for node in second.nodes.values() for path in leftovers.shim_sockets(node.plan.folder)}
+    assert any(path.is_socket() for path in sockets)
     assert all(local_cluster.ready(node) for node in local_cluster.nodes)
     down(second.plan)
     assert traces(second.plan) == NOTHING
+    assert not any(path.exists() for path in sockets)
     assert network.run("nft", "list", "tables") == tables
     assert not second.plan.folder.exists()
+    assert content(second.archives) == shared != {}
     assert all(local_cluster.ready(node) for node in local_cluster.nodes)
+
+
+def run_a_pod(cluster: Cluster) -> None:
+    kubectl = cluster.kubectl
+    kubectl.wait("the service account", lambda: kubectl.attempt("get", "serviceaccount", "default").returncode == 0)
+    pod = probes.pod("p")
+    pod["spec"]["containers"][0] |= {"image": images.PAUSE, "args": []}
+    kubectl.apply([pod])
+    kubectl.wait("the pod runs", lambda: probes.running(kubectl, "default", "p"))
+
+
+@pytest.mark.timeout(180)
+def test_a_cluster_goes_whose_folder_is_gone(second: Cluster) -> None:
+    second.up(plan.workers(second.plan)[:1])
+    leftovers.unmount(second.plan.folder)
+    shutil.rmtree(second.plan.folder, ignore_errors=True)
+    assert traces(second.plan).processes
+    down(second.plan)
+    assert traces(second.plan) == NOTHING
 
 
 @pytest.mark.timeout(180)

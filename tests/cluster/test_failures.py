@@ -122,11 +122,13 @@ def test_the_fault_proxy_refuses_with_429_and_lets_through_again(broken: Cluster
     token = broken.kubectl("create", "token", "guest", *FLAGS)
     authority = str(broken.authority.certificate)
     context = ssl.create_default_context(cafile=authority)
+    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    opener = urllib.request.build_opener(*handlers)
     url = f"{faults.server}/api/v1/namespaces/failures/pods"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - our proxy
 
     def pods() -> list[Any]:
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310 - our proxy
+        with opener.open(request, timeout=10) as answer:
             return list(json.load(answer)["items"])
 
     assert len(pods()) >= len(NODES)
@@ -158,6 +160,7 @@ def test_the_pod_of_a_killed_node_goes_and_returns_with_the_node(broken: Cluster
     uid = kubectl.get(*FLAGS, "pod", victim)["metadata"]["uid"]
     started = time.monotonic()
     broken.kill_node("node-b")
+    assert f"{broken.nodes['node-b'].plan.folder}/" not in network.run("ps", "-eo", "args")
     kubectl.wait("the node is not ready", lambda: not broken.ready("node-b"), 60)
     lost = time.monotonic() - started
     kubectl.wait("the pod is on its way out", lambda: leaving(broken, victim), 60)

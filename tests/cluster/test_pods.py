@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import socket
 import subprocess
 import time
 import urllib.request
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import probes
 import pytest
+from localcluster.addresses import direct
 from localcluster.components import listens
 
 if TYPE_CHECKING:
@@ -21,13 +25,14 @@ if TYPE_CHECKING:
 SIZE = "16Mi"
 # The goal is 4 s on a quiet machine; the suite prints what it was. This bound holds on a busy one.
 RUNNING_SECONDS = 20.0
-LOCAL_PORT = 18231
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @pytest.fixture(scope="module")
 def pair(cluster: Provider) -> Iterator[str]:
     """Run two pinned pods with claims, `t-0` and `t-1`; return their namespace."""
-    name = "pods-pair"
+    # Its own each time: on somebody's cluster the one of the last run may be on its way out still.
+    name = f"pods-{secrets.token_hex(4)}"
     kubectl = cluster.kubectl
     kubectl.create_namespace(name)
     started = time.monotonic()
@@ -86,11 +91,14 @@ def test_logs_show_what_a_pod_prints(kubectl: Kubectl, pair: str) -> None:
 
 
 def test_port_forward_reaches_a_pod(kubectl: Kubectl, pair: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     command = [str(kubectl.program), f"--kubeconfig={kubectl.kubeconfig}", "port-forward", "--namespace", pair]
-    forward = subprocess.Popen([*command, "t-1", f"{LOCAL_PORT}:{probes.PORT}"], stdout=subprocess.DEVNULL)
+    command += ["t-1", f"{port}:{probes.PORT}"]
+    forward = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=direct(os.environ))
     try:
-        kubectl.wait("the port is forwarded", lambda: listens("127.0.0.1", LOCAL_PORT), 20)
-        with urllib.request.urlopen(f"http://127.0.0.1:{LOCAL_PORT}/", timeout=10) as answer:
+        kubectl.wait("the port is forwarded", lambda: listens("127.0.0.1", port), 20)
+        with DIRECT.open(f"http://127.0.0.1:{port}/", timeout=10) as answer:
             assert answer.status == 200
     finally:
         forward.terminate()

@@ -7,39 +7,71 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localcluster import images, programs
-from localcluster.cluster import Cluster, attach, down, recorded
-from localcluster.plan import ClusterError, plan, system_node, workers
+from localcluster.addresses import direct
+from localcluster.cluster import Cluster, attach, down
+from localcluster.plan import KEPT, ClusterError, alone, plan, system_node, workers
 from localcluster.policy import enforcer
 from localcluster.programs import ProgramsError
 from localcluster.tools import ToolsError, require_tools
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from localcluster.plan import NodePlan
+
 TAIL = 40
+INTERRUPTED = 130
 
 
 def _up(options: argparse.Namespace) -> int:
-    """Bring a cluster up and say how to use it."""
+    """Bring a cluster up and say how to use it; one of the same name is replaced."""
     require_tools()
     target = plan(options.name)
     folder = programs.programs()
     archives = [images.pause_image()]
-    started = time.monotonic()
-    cluster = Cluster(target, folder, archives)
     nodes = workers(target, options.nodes)
     if options.system_node:
         nodes = (*nodes, system_node(target, len(nodes)))
-    cluster.up(nodes)
-    cluster.supervisor.start(enforcer(target, folder))
-    print(f"up in {time.monotonic() - started:.1f} s: {', '.join(node.name for node in nodes)}")
+    with alone(target.name):
+        _bring_up(Cluster(target, folder, archives), nodes)
     print(f"export KUBECONFIG={target.kubeconfig}")
     print(f"export PATH={folder}:$PATH")
+    if {name.lower() for name, value in os.environ.items() if value} & {"http_proxy", "https_proxy", "all_proxy"}:
+        print(f"export NO_PROXY={direct(os.environ)['NO_PROXY']}")
     return 0
+
+
+def _bring_up(cluster: Cluster, nodes: Sequence[NodePlan]) -> None:
+    started = time.monotonic()
+    if cluster.plan.folder.exists():
+        print(f"replacing the cluster {cluster.plan.name!r}")
+    try:
+        cluster.up(nodes)
+        cluster.supervisor.start(enforcer(cluster.plan, cluster.programs))
+    except KeyboardInterrupt:
+        print("interrupted: taking it down", file=sys.stderr)
+        down(cluster.plan)
+        raise
+    except ClusterError as error:
+        if not cluster.plan.folder.exists():
+            raise
+        hint = f"what is there is left for you to look at; `down` removes it (cluster {cluster.plan.name!r})"
+        raise ClusterError(f"{error}\n{hint}") from error
+    (cluster.plan.folder / KEPT).touch()
+    print(f"up in {time.monotonic() - started:.1f} s: {', '.join(node.name for node in nodes)}")
 
 
 def _down(options: argparse.Namespace) -> int:
     """Take a cluster down."""
-    down(plan(options.name))
+    target = plan(options.name)
+    with alone(target.name):
+        if not target.folder.exists():
+            print(f"there is no cluster {target.name!r}")
+        # Even so: the folder may have been removed by hand.
+        down(target)
     return 0
 
 
@@ -57,6 +89,8 @@ def _status(options: argparse.Namespace) -> int:
 def _logs(options: argparse.Namespace) -> int:
     """Show the end of a component's log, or the list of components."""
     target = plan(options.name)
+    if not target.logs.exists():
+        raise ClusterError(f"there is no cluster {target.name!r}")
     if not options.component:
         print("\n".join(sorted(file.stem for file in target.logs.glob("*.log"))))
         return 0
@@ -71,8 +105,6 @@ def _logs(options: argparse.Namespace) -> int:
 def _image_load(options: argparse.Namespace) -> int:
     """Import built images into every node."""
     target = plan(options.name)
-    if not recorded(target):
-        raise ClusterError(f"there is no cluster {options.name!r}; bring it up first")
     cluster = attach(target, programs.programs())
     for name in options.images:
         archive = Path(name) if Path(name).is_file() else images.archive(name)
@@ -100,7 +132,9 @@ def main() -> int:
     options = parser.parse_args()
     try:
         return int(options.run(options))
-    except (ClusterError, ToolsError, ProgramsError, images.ImageError) as error:
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (ClusterError, ToolsError, ProgramsError, images.ImageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

@@ -45,6 +45,10 @@ class Authority:
         """Key that signs service account tokens."""
         return self.folder / "tokens.key"
 
+    def pair(self, file: str) -> Pair:
+        """The files of a certificate."""
+        return Pair(self.folder / f"{file}.crt", self.folder / f"{file}.key")
+
     def create(self) -> None:
         """Make new keys."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -67,7 +71,7 @@ class Authority:
             .add_extension(usage, critical=True)
             .sign(key, hashes.SHA256())
         )
-        _write(Pair(self.certificate, self.folder / "ca.key"), certificate, key)
+        _write(self.pair("ca"), certificate, key)
         _write_key(self.tokens, ec.generate_private_key(ec.SECP256R1()))
 
     def issue(self, file: str, user: str, groups: Iterable[str] = (), addresses: Iterable[str] = ()) -> Pair:
@@ -82,7 +86,7 @@ class Authority:
         names = [_alternative(address) for address in addresses]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        pair = Pair(self.folder / f"{file}.crt", self.folder / f"{file}.key")
+        pair = self.pair(file)
         _write(pair, builder.sign(signer, hashes.SHA256()), key)
         return pair
 

@@ -6,22 +6,23 @@ import json
 import shutil
 import signal
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localcluster import network, storage, store
+from localcluster import kernel, leftovers, network, storage, store
 from localcluster.certs import Authority, Pair
 from localcluster.components import ControlPlane
 from localcluster.kubectl import Kubectl
-from localcluster.node import Node, unmount
-from localcluster.plan import HOME, ClusterError, NodePlan, Plan
-from localcluster.process import Supervisor
+from localcluster.node import Node
+from localcluster.plan import HOME, NODE, ClusterError, NodePlan, Plan, write
+from localcluster.process import Supervisor, end_marked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
 
 READY_SECONDS = 60
+FREE_BYTES = 512 << 20
+NAMESPACES = Path("/run/netns")
 
 
 @dataclass(slots=True)
@@ -58,9 +59,7 @@ class Cluster:
     def up_api_server(self, *, address: str | None = None) -> None:
         """Start etcd and the API server alone, by default on a loopback address."""
         address = address or self.plan.loopback
-        down(self.plan)
-        self.plan.folder.mkdir(parents=True, mode=0o700)
-        self._record()
+        self._begin()
         control, admin, serving = self._control_plane(address)
         self.supervisor.spawn(control.etcd())
         self.supervisor.start(control.api_server(admin, serving))
@@ -72,9 +71,7 @@ class Cluster:
 
     def up(self, nodes: Sequence[NodePlan]) -> None:
         """Bring everything up; a cluster of this name that was left behind is removed first."""
-        down(self.plan)
-        self.plan.folder.mkdir(parents=True, mode=0o700)
-        self._record(nodes)
+        self._begin(nodes)
         network.create_switch(self.plan)
         control, admin, serving = self._control_plane(self.plan.address)
         self.supervisor.spawn(control.etcd())
@@ -98,8 +95,8 @@ class Cluster:
 
     def add_node(self, node: NodePlan) -> None:
         """Add a node to a running cluster."""
+        self._record([*(one.plan for one in self.nodes.values()), node])
         self._create(node)
-        self._record([one.plan for one in self.nodes.values()])
         self.nodes[node.name].start()
         network.route([one.plan for one in self.nodes.values()])
         self._finish(node)
@@ -142,8 +139,7 @@ class Cluster:
         """Kill the API server and start it again: watches break."""
         self.supervisor.stop("kube-apiserver", kill=True)
         control = self._control_plane_of_record()
-        pki = self.plan.certificates
-        admin, serving = self._pair(pki, "admin"), self._pair(pki, "apiserver")
+        admin, serving = self.authority.pair("admin"), self.authority.pair("apiserver")
         self.supervisor.start(control.api_server(admin, serving))
 
     def load(self, archive: Path) -> None:
@@ -155,9 +151,20 @@ class Cluster:
         """Write a kubeconfig for a user, who may do what is bound to this name and these groups."""
         return self._user(user.replace(":", "-"), user, groups)
 
+    def _begin(self, nodes: Sequence[NodePlan] = ()) -> None:
+        down(self.plan)
+        disk = shutil.disk_usage(HOME)
+        # Below the second share, kubelets let no pods in.
+        needed = max(FREE_BYTES, disk.total // 100 * 2 if nodes else 0)
+        if disk.free < needed:
+            text = f"a cluster needs {needed >> 20} MiB of room below {HOME}, and there are {disk.free >> 20} MiB"
+            raise ClusterError(text)
+        self.plan.folder.mkdir(parents=True, mode=0o700)
+        self._record(nodes)
+
     def _create(self, plan: NodePlan) -> None:
         node = Node(plan, self.plan, self.programs, self.authority, self.server, self.supervisor)
-        network.create_node(self.plan, plan)
+        network.create_node(plan)
         store.fill(plan.folder / "containerd", self.archives)
         node.configure()
         self.nodes[plan.name] = node
@@ -179,6 +186,7 @@ class Cluster:
         names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
         serving = authority.issue("apiserver", "kube-apiserver", (), (address, self.plan.service_address, *names))
         admin = authority.issue("admin", "admin", ["system:masters"])
+        authority.issue("etcd", "etcd", (), [self.plan.loopback])
         control = ControlPlane(self.plan, self.programs, authority, address, self.flags)
         (self.plan.folder / "server").write_text(address, encoding="utf-8")
         authority.kubeconfig(self.plan.kubeconfig, control.server, admin)
@@ -197,13 +205,9 @@ class Cluster:
         pair = self.authority.issue(file, user, groups)
         return self.authority.kubeconfig(self.plan.folder / f"{file}.kubeconfig", self.server, pair)
 
-    @staticmethod
-    def _pair(folder: Path, name: str) -> Pair:
-        return Pair(folder / f"{name}.crt", folder / f"{name}.key")
-
     def _record(self, nodes: Sequence[NodePlan] = ()) -> None:
         record = [[node.name, node.index, list(node.exclusive), node.tainted] for node in nodes]
-        (self.plan.folder / "nodes.json").write_text(json.dumps(record), encoding="utf-8")
+        write(self.plan.folder / "nodes.json", json.dumps(record))
 
 
 def down(plan: Plan) -> None:
@@ -217,20 +221,22 @@ def down(plan: Plan) -> None:
     for node in nodes:
         Node(node, plan, plan.folder, Authority(plan.certificates), "", supervisor).remove()
         network.remove_node(node)
-    supervisor.stop_all()
+    end_marked(plan.folder)
     network.remove_switch(plan)
-    unmount(plan.folder)
+    leftovers.unmount(plan.folder)
     if plan.folder.exists():
         shutil.rmtree(plan.folder)
+    kernel.restore()
 
 
 def recorded(plan: Plan) -> list[NodePlan]:
-    """Nodes of a cluster that is up or was left behind."""
+    """Nodes of a cluster that is up or was left behind, also if its folder is gone."""
     try:
-        text = (plan.folder / "nodes.json").read_text(encoding="utf-8")
+        record = json.loads((plan.folder / "nodes.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return []
-    return [plan.node(name, index, tuple(cpus), tainted=tainted) for name, index, cpus, tainted in json.loads(text)]
+        names = (file.name.removeprefix(f"cft-{plan.name}-") for file in NAMESPACES.glob(f"cft-{plan.name}-*"))
+        record = [[name, 0, [], False] for name in names if NODE.fullmatch(name)]
+    return [plan.node(name, index, tuple(cpus), tainted=tainted) for name, index, cpus, tainted in record]
 
 
 def attach(plan: Plan, programs: Path) -> Cluster:
@@ -240,7 +246,8 @@ def attach(plan: Plan, programs: Path) -> Cluster:
         ClusterError: there is none.
     """
     if not plan.kubeconfig.exists():
-        raise ClusterError(f"there is no cluster {plan.name!r} below {HOME}")
+        there = ", ".join(sorted(file.parent.name for file in HOME.glob("*/kubeconfig"))) or "none"
+        raise ClusterError(f"there is no cluster {plan.name!r}; clusters that are there: {there}")
     cluster = Cluster(plan, programs)
     for node in recorded(plan):
         cluster.nodes[node.name] = Node(node, plan, programs, cluster.authority, cluster.server, cluster.supervisor)

@@ -62,10 +62,10 @@ class ControlPlane:
         return f"https://{self.address}:{API_PORT}"
 
     def etcd(self) -> Component:
-        """The store; on a loopback address, where pods cannot reach it."""
-        host = self.cluster.loopback
-        client, peer = f"http://{host}:2379", f"http://{host}:2380"
-        flags = (
+        """The store, on a loopback address: pods cannot reach it, and the machine's other users lack a certificate."""
+        host, pair, trusted = self.cluster.loopback, self.authority.pair("etcd"), self.authority.certificate
+        client, peer = f"https://{host}:2379", f"https://{host}:2380"
+        flags = [
             f"--data-dir={self.cluster.folder / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
@@ -75,15 +75,22 @@ class ControlPlane:
             # A test cluster need not survive a power cut.
             "--unsafe-no-fsync",
             "--log-level=warn",
-        )
-        return self._component("etcd", flags, lambda: answers(host, 2379, "/health"))
+        ]
+        for side in ("", "peer-"):
+            files = f"--{side}cert-file={pair.certificate}", f"--{side}key-file={pair.key}"
+            flags += [*files, f"--{side}trusted-ca-file={trusted}", f"--{side}client-cert-auth"]
+        return self._component("etcd", tuple(flags), lambda: answers(host, 2379, "/health", self._context(pair)))
 
     def api_server(self, admin: Pair, serving: Pair) -> Component:
         """The API server, with audit log, and the admission plug-in that some distributions turn on."""
         pki, folder = self.authority, self.cluster.folder
         (folder / "audit.yaml").write_text(AUDIT_POLICY, encoding="utf-8")
+        store = pki.pair("etcd")
         flags = (
-            f"--etcd-servers=http://{self.cluster.loopback}:2379",
+            f"--etcd-servers=https://{self.cluster.loopback}:2379",
+            f"--etcd-cafile={pki.certificate}",
+            f"--etcd-certfile={store.certificate}",
+            f"--etcd-keyfile={store.key}",
             f"--bind-address={self.address}",
             f"--advertise-address={self.address}",
             # Loopback addresses are no valid endpoints: an API server that runs alone has none.
@@ -113,9 +120,13 @@ class ControlPlane:
 
     def probe(self, admin: Pair) -> Callable[[], bool]:
         """Tell whether the API server says that it is ready."""
-        context = ssl.create_default_context(cafile=str(self.authority.certificate))
-        context.load_cert_chain(admin.certificate, admin.key)
+        context = self._context(admin)
         return lambda: answers(self.address, API_PORT, "/readyz", context)
+
+    def _context(self, pair: Pair) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        context.load_cert_chain(pair.certificate, pair.key)
+        return context
 
     def controller_manager(self, kubeconfig: Path) -> Component:
         """The controllers; nodes count as lost after seconds."""

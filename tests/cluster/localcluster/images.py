@@ -85,6 +85,8 @@ def pause_image(say: Say = print) -> Path:
             with _timed(say, f"build {PAUSE}"), tempfile.TemporaryDirectory() as folder:
                 context = Path(folder)
                 _run("cc", "-static", "-O2", "-s", "-o", str(context / "pause"), str(PAUSE_SOURCE))
+                # It is another user's in the image, whatever this one's umask.
+                (context / "pause").chmod(0o755)
                 (context / "Dockerfile").write_text(PAUSE_DOCKERFILE, encoding="utf-8")
                 _run(*bud_arguments(context / "Dockerfile", context, PAUSE, {}, []))
                 _push(PAUSE, path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from localcluster.addresses import direct
 from localcluster.plan import ClusterError
 
 if TYPE_CHECKING:
@@ -38,7 +40,15 @@ class Kubectl:
     def attempt(self, *argv: str, stdin: str | None = None, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run `kubectl argv…`, whatever its exit code."""
         command = [str(self.program), f"--kubeconfig={self.kubeconfig}", *argv]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            env=direct(os.environ),
+        )
 
     def apply(self, objects: Iterable[dict[str, Any]], *flags: str) -> None:
         """Apply objects on the server's side."""

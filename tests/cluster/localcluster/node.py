@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from localcluster import cgroups
+from localcluster import cgroups, kernel, leftovers
 from localcluster.components import answers
-from localcluster.network import run
-from localcluster.process import Component
+from localcluster.process import Component, end_marked
 from localcluster.tools import cni_folder, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from localcluster.certs import Authority
     from localcluster.plan import NodePlan, Plan
@@ -44,6 +40,8 @@ disabled_plugins = [
   stream_server_port = "0"
   # Lowering a score needs CAP_SYS_RESOURCE, which machines like containers and small virtual ones lack.
   restrict_oom_score_adj = true
+  # A profile would stay in the kernel when the cluster is gone.
+  disable_apparmor = true
   netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{cni}"
@@ -100,10 +98,10 @@ class Node:
     def start(self) -> None:
         """Start everything; the node registers itself and becomes ready some seconds later."""
         cgroups.create(self.plan.cgroup)
+        kernel.remember()
         self.supervisor.start(self.containerd())
         for component in (self.proxy(), self.kubelet()):
-            if self.supervisor.pid(component.name) is None:
-                self.supervisor.spawn(component)
+            self.supervisor.spawn(component)
 
     def wait(self) -> None:
         """Wait until kubelet and proxy serve."""
@@ -114,19 +112,18 @@ class Node:
         """End everything at once, containers too, as a power cut does."""
         for part in reversed(self.parts):
             self.supervisor.stop(part, kill=True)
-        self._end_shims()
+        # Those between runtime and containers outlive the runtime by design.
+        end_marked(self.plan.folder)
         cgroups.kill(self.plan.cgroup)
+        for shim in leftovers.shim_sockets(self.plan.folder):
+            shim.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """End everything and remove what the kernel holds of it."""
         self.kill()
-        unmount(self.plan.folder)
+        leftovers.unmount(self.plan.folder)
         cgroups.remove(self.plan.cgroup)
-        for file in Path("/var/lib/cni/results").glob(f"{self._network}-*"):
-            file.unlink(missing_ok=True)
-        for link in Path("/var/log/containers").glob("*.log"):
-            if link.is_symlink() and link.readlink().is_relative_to(self.plan.folder):
-                link.unlink()
+        leftovers.remove_traces(self.plan.folder)
 
     def containerd(self) -> Component:
         """The container runtime."""
@@ -155,10 +152,6 @@ class Node:
     def _component(self, program: str, argv: tuple[str, ...], ready: Callable[[], bool]) -> Component:
         return Component(self.name(program), argv, ready, self.plan.namespace)
 
-    @property
-    def _network(self) -> str:
-        return f"cft-{self.cluster.name}-{self.plan.name}"
-
     def _cni(self) -> dict[str, object]:
         ipam = {
             "type": "host-local",
@@ -167,15 +160,14 @@ class Node:
             "dataDir": str(self.plan.folder / "addresses"),
         }
         bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ipam}
-        return {"cniVersion": "1.0.0", "name": self._network, "plugins": [bridge]}
+        return {"cniVersion": "1.0.0", "name": self.plan.namespace, "plugins": [bridge]}
 
     def _kubelet(self, certificate: str, key: str) -> dict[str, object]:
         folder, address = self.plan.folder, self.plan.address
         taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
         pinning: dict[str, object] = {}
         if self.plan.exclusive:
-            others = sorted(set(range(os.cpu_count() or 1)) - set(self.plan.exclusive))
-            reserved = ",".join(str(cpu) for cpu in others)
+            reserved = ",".join(str(cpu) for cpu in sorted(kernel.processors() - set(self.plan.exclusive)))
             pinning = {"cpuManagerPolicy": "static", "reservedSystemCPUs": reserved}
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -225,30 +217,6 @@ class Node:
             # These sysctls are the machine's, not the namespace's.
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
-
-    def _end_shims(self) -> None:
-        """End the processes between runtime and containers: they outlive the runtime by design."""
-        mark = str(self.plan.containerd).encode()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    argv = (entry / "cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if b"containerd-shim" in argv[0] and mark in argv:
-                    os.kill(int(entry.name), signal.SIGKILL)
-
-
-def unmount(folder: Path) -> None:
-    """Unmount everything below a folder, the deepest first."""
-    for _ in range(3):
-        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-        ours = sorted((mount for mount in mounts if mount.startswith(f"{folder}/")), key=len, reverse=True)
-        if not ours:
-            return
-        for mount in ours:
-            run("umount", "--lazy", mount, check=False)
-        time.sleep(0.05)
 
 
 def _accepts(plan: NodePlan) -> bool:

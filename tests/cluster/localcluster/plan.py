@@ -8,17 +8,23 @@ import hashlib
 import json
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from localcluster.addresses import FIRST_NET, NETS, routed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
-FIRST_NET, NETS = 64, 64
+NODE = re.compile(r"node-[a-z]|system")
+ROUTES = Path("/proc/net/route")
 FIRST_HOST = 11
 LABEL = "app.kubernetes.io/managed-by"
+# A cluster with this file in its folder stays when the process that brought it up ends; tests leave it alone.
+KEPT = "kept"
 # Short, because a Unix socket's path has at most 107 bytes.
 HOME = Path("/var/tmp/cft")  # noqa: S108 - made with mode 0700, and refused if it belongs to somebody else
 
@@ -65,8 +71,13 @@ class NodePlan:
         return f"cft-{self.cluster}-{self.name}"
 
     @property
+    def switch(self) -> str:
+        """Network namespace of the cluster's switch."""
+        return Plan(self.cluster, self.net).switch
+
+    @property
     def link(self) -> str:
-        """The host's end of the node's cable; the kernel allows 15 characters."""
+        """The switch's end of the node's cable; the kernel allows 15 characters."""
         return f"cft{self.net}n{self.index}"
 
     @property
@@ -98,13 +109,18 @@ class Plan:
         return HOME / self.name
 
     @property
-    def bridge(self) -> str:
-        """The switch that joins nodes and control plane."""
+    def switch(self) -> str:
+        """Network namespace of the switch that joins nodes and control plane."""
+        return f"cft-{self.name}-switch"
+
+    @property
+    def link(self) -> str:
+        """The machine's end of its own cable to the switch."""
         return f"cft{self.net}"
 
     @property
     def address(self) -> str:
-        """Address of the control plane on the bridge."""
+        """Address of the control plane on the switch."""
         return f"10.{self.net}.0.1"
 
     @property
@@ -154,55 +170,97 @@ def plan(name: str) -> Plan:
         file = HOME / "nets.json"
         known: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if name not in known:
-            known[name] = choose_net(name, set(known.values()))
-            file.write_text(json.dumps(known), encoding="utf-8")
+            known[name] = choose_net(name, set(known.values()), routed(ROUTES.read_text(encoding="utf-8")))
+            write(file, json.dumps(known))
     return Plan(name, known[name])
 
 
-def choose_net(name: str, taken: set[int]) -> int:
-    """Choose the second byte of the cluster's addresses, by its name as far as that is free."""
+def choose_net(name: str, taken: set[int], used: set[int]) -> int:
+    """Choose the second byte of the cluster's addresses, by its name as far as that is free.
+
+    Args:
+        name: of the cluster.
+        taken: those of other clusters.
+        used: those that lead somewhere already, such as into a private network; chosen only if there is no other.
+    """
     first = hashlib.sha256(name.encode()).digest()[0]
-    for step in range(NETS):
-        net = FIRST_NET + (first + step) % NETS
-        if net not in taken:
-            return net
-    raise ClusterError(f"all {NETS} networks are taken; take clusters down and remove {HOME / 'nets.json'}")
+    nets = [FIRST_NET + (first + step) % NETS for step in range(NETS)]
+    free = [net for net in nets if net not in taken]
+    if not free:
+        raise ClusterError(f"all {NETS} networks are taken; take clusters down and remove {HOME / 'nets.json'}")
+    return next((net for net in free if net not in used), free[0])
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file at once: whoever is killed in between leaves the old one."""
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.rename(file)
 
 
 @contextlib.contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Wait for a lock that all users of clusters on this machine share."""
+def locked(name: str, *, wait: bool = True) -> Iterator[None]:
+    """Take a lock that all users of clusters on this machine share.
+
+    Raises:
+        BlockingIOError: somebody else has it, and waiting is not wanted.
+    """
     home()
     with (HOME / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
 
 @contextlib.contextmanager
 def claimed(wish: str) -> Iterator[str]:
-    """Claim a cluster name for this process: the wished one, or with a number if another process has it."""
-    home()
+    """Claim a cluster name for this process: the wished one, or with a number if somebody else has it."""
     for number in range(1, NETS):
         name = wish if number == 1 else f"{wish}-{number}"
-        with (HOME / f".{name}.claim").open("w") as claim:
-            try:
-                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            yield name
-            return
+        with _claim(name) as ours:
+            if ours and not (HOME / name / KEPT).exists():
+                yield name
+                return
     raise ClusterError(f"every cluster name like {wish!r} is in use")
+
+
+@contextlib.contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Claim just this cluster name, which may be of a cluster that is to be kept.
+
+    Raises:
+        ClusterError: another process has it.
+    """
+    with _claim(name) as ours:
+        if not ours:
+            raise ClusterError(f"another process, such as a run of the tests, is at work on the cluster {name!r}")
+        yield
+
+
+@contextlib.contextmanager
+def _claim(name: str) -> Iterator[bool]:
+    home()
+    with (HOME / f".{name}.claim").open("w") as claim:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def home() -> Path:
     """Make the folder of all clusters.
 
     Raises:
-        ClusterError: it belongs to somebody else.
+        ClusterError: nobody but root can have clusters, and in a folder that is nobody else's.
     """
+    if os.geteuid() != 0:
+        raise ClusterError("clusters are root's: run this as root")
     HOME.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if HOME.stat().st_uid != os.geteuid():
-        raise ClusterError(f"{HOME} belongs to another user; remove it")
+    found = HOME.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0:
+        raise ClusterError(f"{HOME} is not a folder of root's; remove it")
+    HOME.chmod(0o700)
     return HOME
 
 
@@ -210,13 +268,15 @@ def workers(cluster: Plan, count: int = 2, cpus: frozenset[int] | None = None) -
     """Plan nodes `node-a`, `node-b`… that share out this machine's processors, so that each pins on its own.
 
     Raises:
-        ClusterError: there are fewer processors than nodes.
+        ClusterError: there are fewer processors than nodes, or a single one.
     """
     available = sorted(os.sched_getaffinity(0) if cpus is None else cpus)
     if len(available) <= 1 or len(available) < count:
         raise ClusterError(f"{count} nodes need {max(2, count)} processors, this process may use {len(available)}")
-    # From the last processor down: the first serves most interrupts and suits the second node as well as any.
-    shares = [tuple(sorted(available[::-1][place::count])) for place in range(count)]
+    # From the last processor down: the first serves most interrupts and suits the second node as well as any. The
+    # kubelet keeps one for what is not pinned; that is another node's unless there is no other node.
+    shared = available if count > 1 else available[1:]
+    shares = [tuple(sorted(shared[::-1][place::count])) for place in range(count)]
     return tuple(cluster.node(f"node-{chr(ord('a') + place)}", place, share) for place, share in enumerate(shares))
 
 

@@ -1,11 +1,12 @@
 """Images without a registry: imported once, then shared by all nodes of all clusters through hard links.
 
 A container runtime's folder holds the images' layers as plain files that nothing writes to once they are committed;
-only the database that lists them changes. A new node gets links to the former and a copy of the latter.
+only the databases that list them change. A new node gets links to the former and copies of all else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,47 +15,72 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localcluster import plan
+from localcluster.leftovers import unmount
 from localcluster.network import run
-from localcluster.node import CONTAINERD, unmount
-from localcluster.process import Component, Supervisor
+from localcluster.node import CONTAINERD
+from localcluster.process import START_SECONDS, Component, Supervisor, end_marked
 from localcluster.tools import cni_folder, find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEPT = 3
-DATABASES = {".db"}
+# What is written once: compressed layers, and the files that were unpacked from them.
+LINKED = ("io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots")
+IMPORT_SECONDS = 600.0
 
 
 def load(socket: Path, archive: Path) -> None:
     """Import an archive into a running container runtime."""
-    run("ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import", str(archive))
+    command = ("ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import", str(archive))
+    run(*command, seconds=IMPORT_SECONDS)
 
 
 def fill(target: Path, archives: Sequence[Path]) -> None:
     """Make `target` a container runtime's folder that holds the images of `archives`."""
-    with plan.locked("store"):
-        source = _stored(archives)
+    key = name(archives)
+    with plan.locked(f"store-{key}"):
+        source = _stored(plan.HOME / ".store" / key, archives)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, target, symlinks=True, copy_function=_link, ignore=_sockets)
+        linked = tuple(f"{source / part}/" for part in LINKED)
+
+        def link(original: str, copy: str) -> None:
+            if original.startswith(linked):
+                os.link(original, copy, follow_symlinks=False)
+            else:
+                shutil.copy2(original, copy)
+
+        shutil.copytree(source, target, symlinks=True, copy_function=link, ignore=_sockets)
         _restore_owners(source, target)
 
 
-def _stored(archives: Sequence[Path]) -> Path:
-    """The store that holds just these images; filled from the one that shares most with it, if there is any."""
-    home = plan.HOME / ".store"
-    names = sorted(archive.name for archive in archives)
-    folder = home / hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+def name(archives: Sequence[Path]) -> str:
+    """Name the store of these images; another version of the runtime may lay it out in another way."""
+    runtime = Path(find("containerd")).stat()
+    parts = [f"{runtime.st_size} {runtime.st_mtime_ns}", *sorted(archive.name for archive in archives)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _stored(folder: Path, archives: Sequence[Path]) -> Path:
+    """The store in `folder` that holds just these images; filled if need be."""
     if not (folder / "complete").exists():
-        if folder.exists():
-            unmount(folder)
-            shutil.rmtree(folder)
+        _remove(folder)
         folder.mkdir(parents=True, mode=0o700)
         _import(folder, archives)
+        # A power cut must not leave a store that says it is complete and has files without content.
+        os.sync()
         (folder / "complete").touch()
-        _forget(home)
+        _forget(folder)
     os.utime(folder)
     return folder / "containerd"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a store, also one whose import was killed and left a runtime behind."""
+    end_marked(folder)
+    unmount(folder)
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _import(folder: Path, archives: Sequence[Path]) -> None:
@@ -74,22 +100,22 @@ def _import(folder: Path, archives: Sequence[Path]) -> None:
 
 
 def _serves(socket: Path) -> bool:
-    command = [find("ctr"), "--address", str(socket), "version"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    # The runtime makes its socket before it answers.
+    command = [find("ctr"), "--address", str(socket), "--connect-timeout", "2s", "version"]
+    return subprocess.run(command, capture_output=True, check=False, timeout=START_SECONDS).returncode == 0
 
 
-def _forget(home: Path) -> None:
-    """Remove the stores that were not used for the longest time."""
-    stores = sorted((one for one in home.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime_ns)
-    for old in stores[:-KEPT]:
-        shutil.rmtree(old)
-
-
-def _link(source: str, target: str) -> None:
-    if Path(source).suffix in DATABASES:
-        shutil.copy2(source, target)
-    else:
-        os.link(source, target, follow_symlinks=False)
+def _forget(current: Path) -> None:
+    """Remove the stores that were not used for the longest time, except those that somebody is filling or using."""
+    ages: dict[Path, int] = {}
+    for store in current.parent.iterdir():
+        # Others forget, too.
+        with contextlib.suppress(FileNotFoundError):
+            ages[store] = store.stat().st_mtime_ns
+    ages.pop(current)
+    for old in sorted(ages, key=lambda store: ages[store])[: -(KEPT - 1)]:
+        with contextlib.suppress(BlockingIOError), plan.locked(f"store-{old.name}", wait=False):
+            _remove(old)
 
 
 def _sockets(folder: str, names: list[str]) -> list[str]:
@@ -99,7 +125,7 @@ def _sockets(folder: str, names: list[str]) -> list[str]:
 def _restore_owners(source: Path, target: Path) -> None:
     """Folders cannot be linked: the copies get the owners of the originals."""
     for folder, names, _files in os.walk(source):
-        for name in (".", *names):
-            original = Path(folder) / name
+        for entry in (".", *names):
+            original = Path(folder) / entry
             status = original.lstat()
             os.chown(target / original.relative_to(source), status.st_uid, status.st_gid, follow_symlinks=False)

@@ -20,9 +20,13 @@ PACKAGES = {
     "nftables": ("nft",),
     "buildah": ("buildah",),
     "debootstrap": ("debootstrap",),
-    "iproute2": ("ip",),
+    "iproute2": ("ip", "tc"),
     "iptables": ("iptables",),
-    "util-linux": ("nsenter", "unshare"),
+    "procps": ("ps", "sysctl"),
+    "util-linux": ("nsenter",),
+    "mount": ("mount", "umount"),
+    # The first only recommends the second, without which nothing is linked.
+    "gcc libc6-dev": ("cc",),
 }
 
 
@@ -57,7 +61,7 @@ def cni_folder() -> Path:
 
 def complaint(*, root: bool) -> str:
     """Say what the cluster lacks here, and how to get it; nothing when it lacks nothing."""
-    programs = {package: [tool for tool in tools if _which(tool) is None] for package, tools in PACKAGES.items()}
+    programs = _missing_programs()
     plugins = _missing_plugins()
     lines = []
     if not root:
@@ -65,11 +69,21 @@ def complaint(*, root: bool) -> str:
     lines += [f"  the program {tool}" for tools in programs.values() for tool in tools]
     if plugins:
         lines.append(f"  {_plugins_text(plugins)}")
-    # Only what is missing: a containerd from elsewhere, such as Docker's, would be replaced.
-    packages = [package for package, tools in programs.items() if tools or (package == CNI_PACKAGE and plugins)]
+    packages = lacking()
     if packages:
         lines.append(f"install with: {INSTALL} {' '.join(packages)}")
     return "\n".join(["the test cluster needs, and does not have:", *lines]) if lines else ""
+
+
+def lacking() -> list[str]:
+    """Return packages that have what is missing, and no others: a containerd that Docker brought would be replaced."""
+    plugins = _missing_plugins()
+    programs = _missing_programs()
+    return [package for package, tools in programs.items() if tools or (package == CNI_PACKAGE and plugins)]
+
+
+def _missing_programs() -> dict[str, list[str]]:
+    return {package: [tool for tool in tools if _which(tool) is None] for package, tools in PACKAGES.items()}
 
 
 def _which(program: str) -> str | None:

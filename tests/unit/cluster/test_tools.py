@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVERYTHING = [tool for tools in PACKAGES.values() for tool in tools]
-ALL_PACKAGES = "containerd runc containernetworking-plugins nftables buildah debootstrap iproute2 iptables util-linux"
+ALL_PACKAGES = (
+    "containerd runc containernetworking-plugins nftables buildah debootstrap iproute2 iptables procps util-linux "
+    "mount gcc libc6-dev"
+)
 INSTALL = "apt-get install --no-install-recommends"
 
 
@@ -59,6 +62,7 @@ def test_all_that_is_missing_is_in_one_message(machine: Path) -> None:
         pytest.param(["ctr"], [], "root", f"{INSTALL} containerd", id="one of a package's two"),
         pytest.param([], ["loopback"], "root", f"{INSTALL} containernetworking-plugins", id="a plugin"),
         pytest.param(["nft", "runc"], [], "root", f"{INSTALL} runc nftables", id="programs of two packages"),
+        pytest.param(["cc"], [], "root", f"{INSTALL} gcc libc6-dev", id="a compiler without a library to link"),
         pytest.param([], [], "other", "run this as root", id="only root"),
     ],
 )
