@@ -51,7 +51,8 @@ class Operator:
         self.prober = Prober(given.poll_seconds if given.progress else None, self.queue.add, self.metrics.read)
         self.pulse = health.Pulse(watches.expected(given.namespaces))
         self.resync = Resync(self.mirror, self.kube, self.queue, given.namespaces, given.resync_seconds)
-        observer = Observer(self.mirror, self.kube, _now, self.prober.latest, given.progress)
+        wide = not given.namespaces
+        observer = Observer(self.mirror, self.kube, _now, self.prober.latest, given.progress, wide)
         self.reconciler = Reconciler(self.mirror, observer, self.kube, self.prober, self.metrics, given)
         self.metrics.watch("queue_depth", "Jobs that wait for a look", lambda: len(self.queue))
         self.metrics.watch("queue_oldest_seconds", "How long the first of them has waited", self.queue.oldest)

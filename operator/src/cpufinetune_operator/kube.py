@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _CHUNK = "500"
+# Kinds of which somebody else's may have none of the fields that ours sets.
+_ADOPTABLE = {"Service"}
 _MOST_EVENTS = "50"
 # Of all that is said of a pod or a set, what keeps pods from being created or from getting their volumes.
 _TELLING = {"FailedCreate", "FailedMount", "FailedAttachVolume"}
@@ -62,6 +64,8 @@ class Kube:
         metadata = manifest["metadata"] | ({"uid": known.uid} if known else {})
         path = kind.path(metadata["namespace"], metadata["name"])
         query = {"fieldManager": names.MANAGER, "force": "true" if known else "false"}
+        if known is None and kind.name in _ADOPTABLE:
+            await self._keep_off(kind, manifest)
         try:
             found = await self._transport.send(
                 "PATCH", path, query=query, body={**manifest, "metadata": metadata}, content=APPLY
@@ -70,6 +74,22 @@ class Kube:
             raise await self._why_not(error, kind, manifest, known) from error
         self._wrote(kind.name, "apply")
         return found
+
+    async def _keep_off(self, kind: Kind, manifest: Manifest) -> None:
+        """Refuse to apply to somebody else's object, which need not conflict with what is applied."""
+        name, owner = manifest["metadata"]["name"], manifest["metadata"]["ownerReferences"][0]["uid"]
+        try:
+            there = await self._transport.send("GET", kind.path(manifest["metadata"]["namespace"], name))
+        except Refused as error:
+            if error.code == _NOT_FOUND:
+                return
+            raise NotYet("Unreadable", report.sentence(error.message)) from error
+        owners = there["metadata"].get("ownerReferences", ())
+        if not any(one["uid"] == owner for one in owners):
+            # A namesake's is collected in a moment.
+            if any(one.get("kind") == names.KIND and one.get("name") == name for one in owners):
+                raise NotYet("Changed", f"{kind.name} {name} is not what it was a moment ago", _SOON_SECONDS)
+            raise refuse.name_conflict(kind.name, name)
 
     async def _why_not(self, error: Refused, kind: Kind, manifest: Manifest, known: Child | None) -> Exception:
         name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]

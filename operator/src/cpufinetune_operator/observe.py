@@ -33,6 +33,7 @@ class Observer:
     clock: Callable[[], datetime]
     report: Callable[[Key, str], Report | Unreachable | None]
     polling: bool
+    cluster_wide: bool
     _labels: Recent[bool | None] = field(default_factory=lambda: Recent(LABEL_SECONDS))
     _claims: Recent[tuple[str, ...] | None] = field(default_factory=lambda: Recent(CLAIM_SECONDS, bool))
 
@@ -72,4 +73,6 @@ class Observer:
         return await self._claims.get((namespace, name), lambda: self.kube.claim_modes(namespace, name))
 
     async def _has_machine(self, label: str) -> bool | None:
+        if not self.cluster_wide:
+            return None  # machines belong to no namespace, so its rules do not lead to them
         return await self._labels.get(label, lambda: self.kube.has_machine(label))
