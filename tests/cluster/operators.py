@@ -263,7 +263,8 @@ class Place:
 
     def play(self, name: str, states: Callable[[int], Document]) -> None:
         """Set the state of the trainer of each pod, as its kubelet would."""
-        for pod in self.listed("Pod", name):
+        # Node 0 last: the operator may take all pods away once that one has spoken.
+        for pod in reversed(self.listed("Pod", name)):
             full, index = pod["metadata"]["name"], int(pod["metadata"]["name"].rpartition("-")[2])
             trainer = {"name": "trainer", "image": "none", "imageID": "none", "restartCount": 0, "ready": False}
             status = {"phase": "Running", "containerStatuses": [{**trainer, "state": states(index)}]}

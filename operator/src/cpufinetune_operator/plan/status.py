@@ -44,12 +44,17 @@ def build(
         "restarts": count.restarts,
         "startTime": start,
         "completionTime": times.stamp(ending.at or now) if ending else None,
-        "progress": said.progress or old.get("progress"),
+        "progress": _progress(said.progress or old.get("progress") or {}, ending),
         "layout": said.layout or old.get("layout"),
         "ranks": [dict(rank) for rank in count.ranks],
         "result": (ending.report.result if ending and ending.report else None) or old.get("result"),
     }
     return {key: value for key, value in fields.items() if value not in (None, {}, [])}
+
+
+def _progress(progress: Mapping[str, Any], ending: Ending | None) -> dict[str, Any]:
+    """How far training is; nothing is left to wait for once it has ended."""
+    return {key: value for key, value in progress.items() if ending is None or key != "etaSeconds"}
 
 
 def differs(new: Manifest, old: Mapping[str, Any]) -> bool:
