@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from localcluster.plan import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,10 +51,16 @@ class Place:
         return self.installed.condition(self.name, NAME, "Ready")
 
     def shows(self, reason: str, *words: str) -> None:
-        """Wait until the job gives a reason; its message must hold words."""
-        self.installed.kubectl.wait(f"{reason} shows", lambda: self.ready().get("reason") == reason, SHOWS_SECONDS)
-        message = self.ready()["message"]
-        assert [word for word in words if word not in message] == [], message
+        """Wait until the job gives a reason in these words; the scheduler may give others first."""
+
+        def shown() -> bool:
+            ready = self.ready()
+            return ready.get("reason") == reason and all(word in ready["message"] for word in words)
+
+        try:
+            self.installed.kubectl.wait(f"{reason} shows", shown, SHOWS_SECONDS)
+        except ClusterError:
+            pytest.fail(f"{reason} with {words} does not show, but {self.ready()}")
 
     def heals(self) -> None:
         """Wait until the job is on its way."""

@@ -43,6 +43,13 @@ PODS: dict[str, Pods] = {
         False,
         ["spec.placement.tolerations"],
     ),
+    "taints of other machines, and no room": (
+        unscheduled("0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu."),
+        Answers(),
+        "Unschedulable",
+        False,
+        ["lower nodes, node.cpu or node.memory"],
+    ),
     "labels that some machine has": (unscheduled(AFFINITY), Answers(), "Unschedulable", False, [INTEL, "placement"]),
     "a label that no machine has": (
         unscheduled(AFFINITY),

@@ -133,12 +133,18 @@ def _unscheduled(pod: PodView, words: str, observed: Observed) -> Diagnosis:
             f"CPUs, or ask for less in spec.placement (cpu: Any takes every CPU). The scheduler: {said}"
         )
         return Diagnosis(reason="LabelMissing", message=text)
-    advice = "lower nodes, node.cpu or node.memory, or add machines"
-    if "affinity/selector" in said:
-        advice = "ask for less in spec.placement, or add machines with these labels: " + _labels(observed)
-    elif "taint" in said:
-        advice = "add spec.placement.tolerations for the taints, or add machines"
+    advice = _advice(said, observed)
     return Diagnosis(reason="Unschedulable", message=f"{pod.name} fits on no machine; {advice}. The scheduler: {said}")
+
+
+def _advice(said: str, observed: Observed) -> str:
+    """What to do about the scheduler's words; taints come last, for there are always machines that are not for jobs."""
+    advice = []
+    if "affinity/selector" in said:
+        advice.append("ask for less in spec.placement, or add machines with these labels: " + _labels(observed))
+    if "Insufficient" in said or ("taint" not in said and not advice):
+        advice.append("lower nodes, node.cpu or node.memory, or add machines")
+    return "; or ".join(advice) or "add spec.placement.tolerations for the taints, or add machines"
 
 
 def _labels(observed: Observed) -> str:
