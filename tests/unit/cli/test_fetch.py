@@ -220,7 +220,8 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (caused(JobError("ModelUnavailable", ""), TransportError()), False),
         (caused(JobError("DatasetUnavailable", ""), ValueError("unknown split")), True),
         (JobError("PickledWeights", ""), True),
-        (ConnectTimeout(), False),
+        (TransportError(), False),
+        (RuntimeError("Dataset scripts are no longer supported"), True),
         (OSError(errno.ENOSPC, "full"), True),
     ],
 )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 STATE = ".cpufinetune"
 LOCK = ".cpufinetune.lock"
+# Errors that another try would meet again.
+LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT}
 # What a checkpoint depends on; suspended, a job may change any of it.
 RECIPE = ("model", "dataset", "task", "training")
 
@@ -60,8 +62,16 @@ class Output:
         return self.path / STATE / "owner.json"
 
     def last_word(self) -> dict[str, Any] | None:
-        """Return what this job ended with, if it is complete."""
-        found = read_marker(self.finished)
+        """Return what this job ended with, if it is complete.
+
+        Raises:
+            JobError: the folder cannot be read.
+            AttemptError: it cannot be read now.
+        """
+        try:
+            found = read_marker(self.finished)
+        except OSError as error:
+            raise self._unusable(error) from error
         return found if found and found.get("uid") == self.uid and found.get("code") == 0 else None
 
     @contextlib.contextmanager
@@ -79,10 +89,14 @@ class Output:
                 self._lock(stack, owner)
                 note = self._take(owner, job)
             except OSError as error:
-                raise JobError(
-                    "OutputNotWritable", f"{self.path}: {error}", "give a volume that the pod's user may write"
-                ) from error
+                raise self._unusable(error) from error
             yield note
+
+    def _unusable(self, error: OSError) -> JobError | AttemptError:
+        """What to make of an error: a network volume fails over within minutes, and the job must outlive that."""
+        if error.errno in LASTING:
+            return JobError("OutputNotWritable", f"{self.path}: {error}", "give a volume that the pod's user may write")
+        return AttemptError("OutputUnreachable", f"{self.path}: {error}")
 
     def _lock(self, stack: contextlib.ExitStack, owner: dict[str, Any]) -> None:
         file = stack.enter_context((self.path / LOCK).open("w"))

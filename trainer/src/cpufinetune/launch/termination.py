@@ -137,15 +137,15 @@ def write_marker(path: Path, text: str) -> str | None:
 
 
 def read_marker(path: Path) -> Document | None:
-    """Return what a life before this one left as its last word, None if there was none."""
+    """Return what a life before this one left as its last word, None if there was none.
+
+    Raises:
+        OSError: it may be there and cannot be read now; nobody must conclude from that what to do.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        found = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        return {}
-    try:
-        found = json.loads(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

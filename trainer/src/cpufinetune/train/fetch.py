@@ -34,6 +34,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds
 PASSING = (408, 429)
 REFUSED = range(400, 500)
 ADVICE = "check name and revision; what is private or gated needs a token, which spec.hubTokenSecret names"
+USE_FILES = "name another dataset or model, or convert this one to files on a claim"
 HUB = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
 
 
@@ -139,6 +140,10 @@ class Retry:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
+# Errors of the network come as OSError or as an HTTP client's own.
+NETWORK_ERRORS = {"OSError", "TransportError", "HTTPError", "ClientError"}
+
+
 def lasting(error: BaseException) -> bool:
     """Tell whether another try would fail alike: the hub has refused, or what it gave is of no use."""
     chain = list(_chain(error))
@@ -150,8 +155,8 @@ def lasting(error: BaseException) -> bool:
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     if names & {"DatasetNotFoundError", "DataFilesNotFoundError", "EmptyDatasetError"}:
         return True
-    # Errors of the network come as OSError or as the HTTP client's own; with neither it is about the content.
-    return isinstance(error, JobError) and not names & {"OSError", "TransportError", "HTTPError"}
+    # With none of these it is about the content, such as a dataset that is a script, whatever the libraries raise.
+    return not names & NETWORK_ERRORS
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -169,7 +174,7 @@ def _explained(error: Exception) -> Exception:
     if any(isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT} for each in _chain(error)):
         return JobError("ScratchFull", f"the scratch volume is full: {_first_line(error)}", "give nodes more room")
     if not isinstance(error, JobError):
-        return error
+        return JobError("HubContentUnusable", f"{type(error).__name__}: {_first_line(error)}", USE_FILES)
     codes = [code for each in _chain(error) if (code := _status(each)) is not None]
     if codes and codes[-1] in {401, 403}:
         return JobError("HubRefused", f"{error.message} (HTTP {codes[-1]})", ADVICE)
