@@ -159,8 +159,11 @@ class Kube:
             path = f"{kinds.JOB.path(job.namespace, job.name)}/status"
             found = await self._transport.send("PATCH", path, query=query, body=body, content=APPLY)
         except Refused as error:
-            if error.code in {_NOT_FOUND, _CONFLICT}:
+            if error.code == _NOT_FOUND:
                 raise Gone(job.name) from error
+            if error.code == _CONFLICT:
+                # Lost a race inside the API server, or another job has the name by now: the next look knows.
+                raise NotYet("Changed", f"{job.name} is not what it was a moment ago", _SOON_SECONDS) from error
             raise NotYet("StatusRefused", report.sentence(error.message)) from error
         self._wrote(names.KIND, "status")
         return found

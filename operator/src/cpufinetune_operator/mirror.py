@@ -1,7 +1,7 @@
 """What the API server holds, as last heard: from watches, and from the answers to our own writes.
 
 A write's answer goes in as well, so that the next decision never rests on a state of before it. Versions keep older
-news from overwriting newer ones, and what was deleted does not come back.
+news from overwriting newer ones, tell the echo of our own write, and keep what was deleted from coming back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mirror:
     _children: dict[Key, dict[ChildKind, Child]] = field(default_factory=dict)
     _pods: dict[Key, dict[str, PodView]] = field(default_factory=dict)
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    _tombstones: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _tombstones: OrderedDict[str, int | None] = field(default_factory=OrderedDict)
 
     def keys(self) -> tuple[Key, ...]:
         """All jobs."""
@@ -70,7 +70,7 @@ class Mirror:
         metadata = raw["metadata"]
         uid, version = metadata["uid"], _version(metadata)
         known = self._entries.get(uid)
-        if uid in self._tombstones or (known and _is_older(version, known.version)):
+        if self._is_past(uid, version):
             return None
         key = _key(kind, metadata)
         if known and known.key != key:  # somebody changed a pod's labels
@@ -83,22 +83,37 @@ class Mirror:
             view = views.child({"kind": kind.name, **raw})
             self._children.setdefault(key, {})[view.kind] = view
         self._entries[uid] = _Entry(kind.name, key, version)
+        self._tombstones.pop(uid, None)
         return key
 
-    def drop(self, uid: str) -> Key | None:
-        """Forget an object that is gone; return the job that it concerned."""
-        self._tombstones[uid] = None
+    def drop(self, uid: str, version: str = "") -> Key | None:
+        """Forget an object that is gone; return the job that it concerned, None if it is no news.
+
+        It may be gone from what is watched only, by its labels, and come back with them.
+
+        Args:
+            uid: the object's.
+            version: by which it was gone; nothing of it is taken in again that is not newer. Nothing at all if unknown.
+        """
+        return self._drop(uid, _number(version))
+
+    def _drop(self, uid: str, version: int | None) -> Key | None:
+        entry = self._entries.get(uid)
+        if entry and _is_older(version, entry.version):  # it was put back, and the answer to that came first
+            return None
+        self._tombstones[uid] = version
+        self._tombstones.move_to_end(uid)
         while len(self._tombstones) > _MOST_TOMBSTONES:
             self._tombstones.popitem(last=False)
-        entry = self._entries.pop(uid, None)
         if entry is None:
             return None
+        del self._entries[uid]
         self._remove(entry, uid)
         return entry.key
 
     def sweep(self, kind: Kind, namespace: str | None, listed: Collection[str], version: str) -> list[Key]:
         """Forget what a list did not have: a watch that began anew never tells what was deleted in between."""
-        limit = int(version) if version.isdecimal() else None
+        limit = _number(version)
         gone = [
             uid
             for uid, entry in self._entries.items()
@@ -107,7 +122,17 @@ class Mirror:
             and uid not in listed
             and not _is_older(limit, entry.version)
         ]
-        return [key for uid in gone if (key := self.drop(uid)) is not None]
+        return [key for uid in gone if (key := self._drop(uid, limit)) is not None]
+
+    def _is_past(self, uid: str, version: int | None) -> bool:
+        """Whether that much, or more, is known of an object."""
+        if uid in self._tombstones:
+            return not _is_older(self._tombstones[uid], version)
+        known = self._entries.get(uid)
+        if known is None or known.version is None or version is None:
+            return False
+        # An equal one is the echo of our own write, or in a new list.
+        return version <= known.version
 
     def _remove(self, entry: _Entry, uid: str) -> None:
         key = entry.key
@@ -137,9 +162,12 @@ def _key(kind: Kind, metadata: Raw) -> Key:
 
 
 def _version(metadata: Raw) -> int | None:
+    return _number(metadata.get("resourceVersion", ""))
+
+
+def _number(version: str) -> int | None:
     # Opaque by name, but a growing number in every API server, and promised to be one since Kubernetes 1.35.
-    text = metadata.get("resourceVersion", "")
-    return int(text) if text.isdecimal() else None
+    return int(version) if version.isdecimal() else None
 
 
 def _is_older(version: int | None, than: int | None) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Machines come and go slowly, and many jobs may wait for the same label.
 LABEL_SECONDS = 60.0
+# Of spec.nodes, as the CRD bounds it; a test compares.
+MOST_NODES = 1024
 # A claim's modes never change; one that is missing is looked for every time.
 CLAIM_SECONDS = 30.0
 
@@ -51,7 +53,9 @@ class Observer:
         )
         owned = found.set
         pods = [pod for pod in self.mirror.pods(key) if owned and pod.owner_uid == owned.uid and pod.index >= 0]
-        return replace(found, pods=tuple(pod for pod in pods if pod.job_uid == job.uid))
+        # Whoever may make pods may also claim to be the set's; its own have its name and a number that a job can have.
+        own = (pod for pod in pods if pod.job_uid == job.uid and pod.name == f"{job.name}-{pod.index}")
+        return replace(found, pods=tuple(pod for pod in own if pod.index < MOST_NODES))
 
     async def answer(self, observed: Observed) -> Observed:
         """The same, with what had to be looked up: nothing on the way from a new job to its pods."""

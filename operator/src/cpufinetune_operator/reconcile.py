@@ -46,17 +46,23 @@ class Reconciler:
             self.prober.aim(key, observed)
             if observed is None:
                 return None
-            observed = await self.observer.answer(observed)
-            plan = decide(observed, self.settings)
+            hindrance: Stalled | NotYet | None = None
             try:
+                observed = await self.observer.answer(observed)
+                plan = decide(observed, self.settings)
                 await self._apply(observed, plan)
-            except Stalled as hindrance:
-                observed = replace(observed, hindrance=hindrance)
+            except (Stalled, NotYet) as found:
+                hindrance = found
+                if isinstance(found, NotYet) and observed.job.status.get("phase"):
+                    raise  # it mostly passes by the next try, and a status that is there need not flicker
+                observed = replace(observed, hindrance=found)
                 plan = decide(observed, self.settings)
             try:
                 await self._write_status(observed, plan)
             except Gone:
                 return None
+            if isinstance(hindrance, NotYet):
+                raise hindrance
             await self._remove(observed, plan)
             return plan.requeue_after
 

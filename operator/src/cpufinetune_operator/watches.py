@@ -109,7 +109,7 @@ class _Ears:
         key = self._news.pop(uid, None)
         if event["type"] == "DELETED":
             self._noticed.discard(uid)
-            key = self.mirror.drop(uid)
+            key = self.mirror.drop(uid, metadata.get("resourceVersion", ""))
         elif event["type"] is None and uid in self._noticed:
             self.relisted(self.kind)
         else:

@@ -84,6 +84,15 @@ def test_a_running_gang_is_never_changed(make: Make) -> None:
     assert world.taken() == []
 
 
+def test_a_set_that_somebody_else_scaled_is_put_right(make: Make) -> None:
+    world = make.running()
+    wanted = world.children["StatefulSet"].replicas
+    world.children["StatefulSet"] = replace(world.children["StatefulSet"], replicas=wanted + 1)
+    world.look()
+    assert "StatefulSet" in world.taken()
+    assert world.children["StatefulSet"].replicas == wanted
+
+
 def test_suspend_and_resume_take_the_changes_in(make: Make) -> None:
     world = make.running()
     world.change("runPolicy.suspend=true", "nodes=3")

@@ -39,8 +39,8 @@ def test_objects_are_found_by_job(make: Make) -> None:
     assert [pod.name for pod in mirror.pods(KEY)] == ["mrpc-0", "mrpc-1"]
 
 
-@pytest.mark.parametrize(("version", "news"), [("6", True), ("10", True), ("5", True), ("4", False), ("", True)])
-def test_older_news_are_none(version: str, news: bool, make: Make) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("version", "news"), [("6", True), ("10", True), ("5", False), ("4", False), ("", True)])
+def test_only_newer_news_are_any(version: str, news: bool, make: Make) -> None:  # noqa: FBT001
     mirror = Mirror()
     mirror.put(kinds.JOB, make.raw_job(status={"phase": "Running"}))
     put = mirror.put(kinds.JOB, make.raw_job(status={"phase": "Pending"}, resourceVersion=version))
@@ -54,6 +54,55 @@ def test_what_was_deleted_does_not_come_back(make: Make) -> None:
     assert mirror.put(kinds.JOB, make.raw_job(resourceVersion="99")) is None
     assert mirror.job(KEY) is None
     assert mirror.drop(make.uid) is None
+
+
+def test_a_list_is_news_the_first_time_only(make: Make) -> None:
+    mirror = Mirror()
+    assert mirror.put(kinds.JOB, make.raw_job()) == KEY
+    assert mirror.put(kinds.JOB, make.raw_job()) is None
+    assert mirror.job(KEY) is not None
+
+
+LABELS_PUT_BACK: dict[str, tuple[str, bool]] = {
+    "a higher version is taken": ("11", True),
+    "a version with more digits is taken": ("100", True),
+    "the version of the removal is not": ("10", False),
+    "a lower version is not": ("9", False),
+    "an unknown version is not": ("", False),
+}
+
+
+@pytest.mark.parametrize(("version", "taken"), LABELS_PUT_BACK.values(), ids=LABELS_PUT_BACK)
+def test_of_an_object_that_lost_its_labels_and_got_them_back(version: str, taken: bool) -> None:  # noqa: FBT001
+    mirror = Mirror()
+    mirror.put(kinds.POD, raw_pod(version="5"))
+    assert mirror.drop("pod-0", "10") == KEY
+    assert (mirror.put(kinds.POD, raw_pod(version=version)) == KEY) is taken
+    assert len(mirror.pods(KEY)) == int(taken)
+
+
+def test_an_object_may_lose_its_labels_again() -> None:
+    mirror = Mirror()
+    for put, gone in (("5", "6"), ("7", "8"), ("9", "10")):
+        assert mirror.put(kinds.POD, raw_pod(version=put)) == KEY
+        assert mirror.drop("pod-0", gone) == KEY
+        assert mirror.put(kinds.POD, raw_pod(version=put)) is None
+    assert mirror.pods(KEY) == ()
+
+
+def test_a_removal_from_before_our_own_write_is_no_news(make: Make) -> None:
+    mirror = Mirror()
+    mirror.put(kinds.SERVICE, make.stored(objects.service(make.job()), "s"))  # version 7
+    assert mirror.drop("s", "6") is None
+    assert set(mirror.children(KEY)) == {"Service"}
+
+
+def test_what_a_list_did_not_have_may_be_in_a_later_one() -> None:
+    mirror = Mirror()
+    mirror.put(kinds.POD, raw_pod(version="5"))
+    assert mirror.sweep(kinds.POD, None, set(), "20") == [KEY]
+    assert mirror.put(kinds.POD, raw_pod(version="20")) is None
+    assert mirror.put(kinds.POD, raw_pod(version="21")) == KEY
 
 
 def test_a_namesake_may_come_before_the_old_one_is_known_to_be_gone(make: Make) -> None:

@@ -19,7 +19,7 @@ OLD = {"rank": 1, "lastExit": {"reason": "Killed", "code": 137, "message": "old"
 DEATHS: dict[str, tuple[int, str, float, bool]] = {
     "out of memory": (137, "OOMKilled", 1, True),
     "a crash": (1, "Error", 1, True),
-    "wanting another life": (75, "Error", 1, True),
+    "waiting for peers in vain": (75, "Error", 1, False),
     "an eviction": (143, "Error", 1, False),
     "a park that was ended": (0, "Completed", 1, False),
     "a death that was counted": (137, "OOMKilled", 3600, False),

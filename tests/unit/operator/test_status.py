@@ -185,6 +185,14 @@ def test_an_ended_job_keeps_its_times_and_its_result(make: Make) -> None:
     assert types(built) == {"Ready": "True", "Suspended": "False", "Complete": "True", "Failed": "False"}
 
 
+def test_a_report_from_before_the_end_does_not_undo_the_last_word(make: Make) -> None:
+    ending = Ending(type="Complete", reason="Trained", message="m", at=make.at(-3), report=None)
+    written = make.running_status(progress={"step": 9})
+    observed = make.active(status=written, report=Report(progress={"step": 5}))
+    built = status.build(observed, stage.ended(ending), restart.tally(observed, ending), ending=ending)
+    assert built["progress"] == {"step": 9}
+
+
 def test_what_is_not_reported_any_more_is_kept(make: Make) -> None:
     old = make.running_status(progress={"step": 3}, layout={"ranks": 2})
     built = build(make.active(status=old))

@@ -72,6 +72,7 @@ def _suspended(observed: Observed) -> Plan:
         status=new if status.differs(new, old) else None,
         events=notes.notes(old, new, count),
         scale=suspend.scale(observed),
+        requeue_after=suspend.look_again(observed),
     )
 
 
@@ -109,6 +110,9 @@ def _changes(observed: Observed, settings: Settings) -> tuple[tuple[Manifest, ..
     apply = [manifest for manifest in wanted if _is_stale(observed.children.get(manifest["kind"]), manifest)]
     owned, pods = observed.set, objects.stateful_set(job, spec, settings)
     if owned is not None and owned.replicas:
+        if owned.replicas != spec.nodes and not _is_stale(owned, pods):
+            # Somebody else scaled it: the document, which names the nodes, is the same.
+            return (*apply, pods), ()
         # A gang is of one make: what changes meanwhile waits for the next resume.
         return tuple(apply), ()
     if owned is not None and owned.shape != pods["metadata"]["annotations"][names.ANNOTATION_SHAPE]:

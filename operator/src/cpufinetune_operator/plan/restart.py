@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,16 @@ from cpufinetune_operator.plan import completion, report, times
 from cpufinetune_operator.plan.completion import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping
 
     from cpufinetune_operator.model import Exit, Observed, PodView
 
 # Launchers that die this close to each other died of the same.
 SAME_SECONDS = 5.0
+# Clocks of two machines may differ by this much.
+SKEW_SECONDS = 30.0
 MOST_RANKS = 256
+_LONG_AGO = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,7 @@ class Tally:
 
 def recorded(status: Mapping[str, Any]) -> Tally:
     """The tally that the status states: of a job that has ended, nothing more is counted."""
-    return _tally(int(status.get("attempt", 0)), int(status.get("restarts", 0)), _by_rank(status.get("ranks", ())))
+    return _tally(int(status.get("attempt", 0)), int(status.get("restarts", 0)), _newest(status.get("ranks", ())))
 
 
 def tally(observed: Observed, ending: Ending | None = None) -> Tally:
@@ -50,22 +53,31 @@ def tally(observed: Observed, ending: Ending | None = None) -> Tally:
 
     A rank's death is node 0's to count. A launcher's death (out of memory, a crash at start) shows in its pod even if
     no report can be read. Node 0 counts it as well, hence the largest of the numbers and not their sum.
+
+    A death is counted by being later than all that are recorded, so what is recorded must never become older, whatever
+    a report says: it may be one of before the death, or its clock behind.
     """
     status = observed.job.status
     known = ending.report if ending and ending.report else observed.report
     said = known if isinstance(known, Report) else Report()
     deaths = _new_deaths(observed)
     before = int(status.get("restarts", 0))
-    restarts = max(before + (1 if deaths else 0), said.restarts or 0)
-    reported = {**_by_rank(status.get("ranks", ())), **_by_rank(said.ranks)}
-    ranks = {**reported, **_by_rank([_rank_of(pod, end, observed) for pod, end in deaths])}
+    # One that asks to be started again waited in vain for peers or its volume: a gang that never met has tried nothing,
+    # and one that did counts for itself. It is recorded all the same.
+    failed = [(pod, end) for pod, end in deaths if end.code != names.EXIT_RETRY]
+    uncounted = any(not _is_reported(pod, end, said, observed) for pod, end in failed)
+    restarts = max(before + (1 if uncounted else 0), said.restarts or 0)
+    seen = [_rank_of(pod, end, observed) for pod, end in deaths]
+    ranks = _newest([*status.get("ranks", ()), *said.ranks, *seen])
     attempt = max(int(status.get("attempt", 0)), said.attempt or 0, restarts + 1)
     return _tally(attempt, restarts, ranks, fresh=restarts > before)
 
 
 def _tally(attempt: int, restarts: int, ranks: Mapping[int, Mapping[str, Any]], *, fresh: bool = False) -> Tally:
-    in_order = tuple(ranks[number] for number in sorted(ranks))[:MOST_RANKS]
-    newest = max((rank for rank in in_order if "lastExit" in rank), key=_stamp_of, default=None)
+    # The newest, not the first: a death that is not recorded would count again at every look.
+    kept = sorted(ranks.values(), key=lambda rank: (_time_of(rank), -rank["rank"]), reverse=True)[:MOST_RANKS]
+    in_order = tuple(sorted(kept, key=lambda rank: rank["rank"]))
+    newest = max((rank for rank in in_order if "lastExit" in rank), key=_time_of, default=None)
     reason = newest["lastExit"].get("reason", "Error") if newest and restarts else ""
     cause = explain(newest) if newest and restarts else ""
     return Tally(attempt=attempt, restarts=restarts, ranks=in_order, reason=reason, cause=cause, fresh=fresh)
@@ -110,36 +122,50 @@ def explain(rank: Mapping[str, Any]) -> str:
 
 
 def _new_deaths(observed: Observed) -> list[tuple[PodView, Exit]]:
-    counted = max(filter(None, (_time_of(rank) for rank in observed.job.status.get("ranks", ()))), default=None)
+    recorded_until = max(map(_time_of, observed.job.status.get("ranks", ())), default=_LONG_AGO)
     deaths = [(pod, end) for pod in observed.pods if (end := died(pod, observed.job.uid))]
-    return [(pod, end) for pod, end in deaths if _is_after(end.finished_at, counted)]
+    return [(pod, end) for pod, end in deaths if _seconds_after(end, recorded_until) > SAME_SECONDS]
 
 
-def _is_after(time: datetime | None, counted: datetime | None) -> bool:
-    if time is None:
+def _is_reported(pod: PodView, end: Exit, said: Report, observed: Observed) -> bool:
+    """Whether node 0 counted this death, by a clock that is behind.
+
+    Should it be another death of the pod, so soon after, then node 0 has yet to count it, and will. Of its own death
+    it says nothing; but there the clock is the same.
+    """
+    if pod.index == 0 or not said.restarts:
         return False
-    return counted is None or (time - counted).total_seconds() > SAME_SECONDS
+    own = [rank for rank in said.ranks if rank["rank"] // _ranks_a_node(observed) == pod.index]
+    return any(abs(_seconds_after(end, _time_of(rank))) <= SKEW_SECONDS for rank in own)
 
 
-def _time_of(rank: Mapping[str, Any]) -> datetime | None:
-    return times.parse(rank.get("lastExit", {}).get("time"))
+def _seconds_after(end: Exit, time: dt.datetime) -> float:
+    return ((end.finished_at or _LONG_AGO) - time).total_seconds()
 
 
-def _stamp_of(rank: Mapping[str, Any]) -> str:
-    return str(rank["lastExit"].get("time", ""))
+def _time_of(rank: Mapping[str, Any]) -> dt.datetime:
+    return times.parse(rank.get("lastExit", {}).get("time")) or _LONG_AGO
 
 
-def _by_rank(ranks: Any) -> dict[int, Mapping[str, Any]]:
-    return {rank["rank"]: rank for rank in ranks}
+def _newest(ranks: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The newest exit of each rank; of equally new ones, the last that is given."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for rank in ranks:
+        known = found.get(rank["rank"])
+        if known is None or _time_of(rank) >= _time_of(known):
+            found[rank["rank"]] = rank
+    return found
+
+
+def _ranks_a_node(observed: Observed) -> int:
+    return observed.job.status.get("layout", {}).get("ranks") or 1
 
 
 def _rank_of(pod: PodView, end: Exit, observed: Observed) -> Mapping[str, Any]:
     """The first rank of a pod, which stands for its launcher."""
-    uid, status = observed.job.uid, observed.job.status
-    a_node = status.get("layout", {}).get("ranks") or 1
-    word = report.read(end.message, uid)
+    word = report.read(end.message, observed.job.uid)
     reason, message = (word and word.failure) or (end.reason or "Error", report.last_line(end.message))
     last = {"reason": reason, "code": end.code, "message": message[: report.LONGEST_LINE]}
     time = {"time": times.stamp(end.finished_at)} if end.finished_at else {}
-    rank = {"rank": pod.index * a_node, "lastExit": {**last, **time}}
+    rank = {"rank": pod.index * _ranks_a_node(observed), "lastExit": {**last, **time}}
     return {**rank, "node": pod.node} if pod.node else rank

@@ -32,7 +32,8 @@ def build(
     """
     old, now = observed.job.status, observed.now
     start = _start_time(observed, started=started, ending=ending)
-    said = ending.report if ending and ending.report else observed.report
+    # What was polled before the end is older than the last word, and than what was written of it.
+    said = ending.report if ending else observed.report
     said = said if isinstance(said, Report) else Report()
     fields = {
         "observedGeneration": observed.job.generation,

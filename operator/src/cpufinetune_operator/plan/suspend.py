@@ -10,10 +10,19 @@ if TYPE_CHECKING:
     from cpufinetune_operator.model import Observed
 
 
+RECHECK_SECONDS = 5.0
+
+
 def wanted(observed: Observed) -> bool:
     """Whether the job shall pause."""
     spec = observed.job.spec
     return spec is not None and spec.run_policy.suspend
+
+
+def look_again(observed: Observed) -> float | None:
+    """Seconds after which to look whether all pods are gone, should nobody tell; None once they are."""
+    owned = observed.set
+    return RECHECK_SECONDS if observed.pods or (owned is not None and owned.replicas) else None
 
 
 def scale(observed: Observed) -> Scale | None:
