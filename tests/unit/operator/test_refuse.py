@@ -41,6 +41,12 @@ REFUSED: dict[str, tuple[list[str], dict[str, tuple[str, ...] | None], str, str]
     "a local output": (["output={path: here}"], {}, "LocalPath", "spec.output.path"),
     "an image that is not on the list": (["image=evil/trainer:1"], {}, "ImageNotAllowed", "evil/trainer:1"),
     "an image that the list matches in part": (["image=evil/ghcr.io/example/x"], {}, "ImageNotAllowed", "evil"),
+    "the cluster's own priority": (
+        ["placement.priorityClassName=system-node-critical"],
+        {},
+        "PriorityNotAllowed",
+        "system-node-critical",
+    ),
     "shared memory that leaves no memory": (["node={memory: 2Gi}"], {}, "SharedMemoryTooLarge", "2Gi"),
     "an output that one machine can mount": (
         ["nodes=2", "output={claim: results}"],

@@ -33,6 +33,7 @@ def check(observed: Observed, settings: Settings) -> None:
         spec = observed.spec
         _check_local(spec)
         _check_image(spec, settings)
+        _check_priority(spec)
         _check_memory(spec)
         _check_claims(spec, observed)
 
@@ -87,6 +88,16 @@ def _check_image(spec: Spec, settings: Settings) -> None:
     if image and not any(pattern.fullmatch(image) for pattern in settings.allow_images):
         text = f"Image {image} is not on the operator's list; leave spec.image out, or have --allow-image match it."
         raise Stalled("ImageNotAllowed", text)
+
+
+def _check_priority(spec: Spec) -> None:
+    """Keep jobs from driving the cluster's own pods away: whoever may create a job need not be allowed to."""
+    wanted = spec.placement.priority_class_name or ""
+    if wanted.startswith("system-"):
+        text = (
+            f"Priority class {wanted} is for the cluster's own pods; name another in spec.placement.priorityClassName."
+        )
+        raise Stalled("PriorityNotAllowed", text)
 
 
 def _check_memory(spec: Spec) -> None:
