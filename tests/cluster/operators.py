@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import yaml
+from localcluster import kubectl
 from localcluster.addresses import direct
 from localcluster.plan import ClusterError
 
@@ -114,12 +115,7 @@ def until(what: str, done: Callable[[], object], seconds: float = WAIT_SECONDS) 
     Raises:
         ClusterError: it is not in time.
     """
-    started = time.monotonic()
-    while not done():
-        if time.monotonic() - started > seconds:
-            raise ClusterError(f"{what}: not after {seconds:.0f} s")
-        time.sleep(POLL_SECONDS)
-    return time.monotonic() - started
+    return kubectl.until(what, done, seconds, pause=POLL_SECONDS)
 
 
 class Operator:

@@ -30,10 +30,13 @@ NODES = (0, 1)
 PARKED = "waiting to be removed"
 NETWORKS = {4: "10.213.{0}.0/24", 6: "fd13:{0}::/64"}
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0 or not IP, reason="network namespaces need root and ip"),
-]
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def privileges() -> None:
+    if os.geteuid() != 0 or not IP:
+        pytest.fail("run these tests as root, with ip installed: their pods have network namespaces")
 
 
 def ip(*arguments: object) -> None:

@@ -132,11 +132,7 @@ class ControlPlane:
         """The controllers; nodes count as lost after seconds."""
         host = self.cluster.loopback
         flags = (
-            f"--kubeconfig={kubeconfig}",
-            f"--authentication-kubeconfig={kubeconfig}",
-            f"--authorization-kubeconfig={kubeconfig}",
-            f"--bind-address={host}",
-            "--leader-elect=false",
+            *self._client_flags(kubeconfig),
             "--use-service-account-credentials",
             f"--service-account-private-key-file={self.authority.tokens}",
             f"--root-ca-file={self.authority.certificate}",
@@ -148,13 +144,7 @@ class ControlPlane:
     def scheduler(self, kubeconfig: Path) -> Component:
         """The scheduler."""
         host = self.cluster.loopback
-        flags = (
-            f"--kubeconfig={kubeconfig}",
-            f"--authentication-kubeconfig={kubeconfig}",
-            f"--authorization-kubeconfig={kubeconfig}",
-            f"--bind-address={host}",
-            "--leader-elect=false",
-        )
+        flags = self._client_flags(kubeconfig)
         return self._component("kube-scheduler", flags, lambda: listens(host, 10259))
 
     def dns(self, kubeconfig: Path) -> Component:
@@ -164,6 +154,16 @@ class ControlPlane:
         text = COREFILE.format(address=self.address, loopback=host, kubeconfig=kubeconfig)
         file.write_text(text, encoding="utf-8")
         return self._component("coredns", ("-conf", str(file)), lambda: answers(host, 8181, "/ready"))
+
+    def _client_flags(self, kubeconfig: Path) -> tuple[str, ...]:
+        """Flags of a program that works for the API server: one of its kind, served on the loopback address."""
+        return (
+            f"--kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            f"--bind-address={self.cluster.loopback}",
+            "--leader-elect=false",
+        )
 
     def _component(self, name: str, flags: tuple[str, ...], ready: Callable[[], bool]) -> Component:
         argv = (str(self.programs / name), *flags, *self.flags.get(name, ()))

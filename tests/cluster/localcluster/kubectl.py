@@ -72,9 +72,18 @@ class Kubectl:
         Raises:
             ClusterError: it is not in time.
         """
-        started = time.monotonic()
-        while not done():
-            if time.monotonic() - started > seconds:
-                raise ClusterError(f"{what}: not after {seconds:.0f} s")
-            time.sleep(POLL_SECONDS)
-        return time.monotonic() - started
+        return until(what, done, seconds)
+
+
+def until(what: str, done: Callable[[], object], seconds: float, *, pause: float = POLL_SECONDS) -> float:
+    """Wait until `done()` is true, asking again after each `pause`; return the seconds it took.
+
+    Raises:
+        ClusterError: it is not in time.
+    """
+    started = time.monotonic()
+    while not done():
+        if time.monotonic() - started > seconds:
+            raise ClusterError(f"{what}: not after {seconds:.0f} s")
+        time.sleep(pause)
+    return time.monotonic() - started
