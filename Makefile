@@ -24,7 +24,7 @@ $(CACHE)/uv/bin/uv:
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(if $(filter $(CACHE)/%,$(UV)),$(CACHE)/uv/bin/uv)
 	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(TORCH_FLAGS) --editable '.[trainer,operator,dev]'
+	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(TORCH_FLAGS) --editable '.[trainer,ccl,operator,dev]'
 	touch $@
 
 .PHONY: demo-data
@@ -97,7 +97,7 @@ accuracy: demo-data ## Train MiniLM on all of Reuters R8 and require 0.96 on its
 constraints: ## Resolve the newest versions anew and write constraints.txt.
 	rm -rf $(VENV)
 	$(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --editable '.[trainer,operator,dev]'
+	$(UV) pip install --quiet --python $(BIN)/python --editable '.[trainer,ccl,operator,dev]'
 	{ sed -n '/^#/p' constraints.txt; $(UV) pip freeze --python $(BIN)/python --exclude-editable; } > constraints.new
 	mv constraints.new constraints.txt
 

@@ -1,0 +1,110 @@
+"""Loads the compiled backend and makes it known to torch.distributed as `ccl`."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import socket
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed
+
+from cpufinetune.comms.ccl import build, environment
+from cpufinetune.comms.ccl.locate import CclError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NAME = "ccl"
+# All ranks have met already when a group is formed: this is for connections alone.
+CONNECT_TIMEOUT = timedelta(seconds=60)
+
+
+def load(path: Path) -> Any:
+    """Load the extension module; the libraries it needs come along.
+
+    Raises:
+        CclError: it was built for another torch or another oneCCL.
+    """
+    if build.MODULE in sys.modules:
+        return sys.modules[build.MODULE]
+    loader = importlib.machinery.ExtensionFileLoader(build.MODULE, str(path))
+    spec = importlib.util.spec_from_file_location(build.MODULE, path, loader=loader)
+    if spec is None:
+        raise CclError("NotLoadable", f"{path} is no extension module")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except ImportError as error:
+        first = str(error).splitlines()[0]
+        raise CclError(
+            "NotLoadable",
+            f"the oneCCL backend does not load with torch {torch.__version__}: {first}",
+            f"remove {path.parent}, it is compiled anew",
+        ) from error
+    sys.modules[build.MODULE] = module
+    return module
+
+
+def register(path: Path, variables: Mapping[str, str]) -> Any:
+    """Make `init_process_group("ccl")` work in this process; return the extension module.
+
+    Args:
+        path: the compiled backend.
+        variables: see `environment.variables`; what is set already by hand wins, after a check.
+
+    Raises:
+        CclError: it does not load, or oneCCL would hang with these variables.
+    """
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+    environment.check(dict(os.environ), interfaces=(name for _, name in socket.if_nameindex()), cpuset=_cpuset())
+    module = load(path)
+    if NAME not in distributed.Backend.backend_list:
+        distributed.Backend.register_backend(NAME, _creator(module), devices=["cpu"])  # type: ignore[no-untyped-call]
+    return module
+
+
+def _cpuset() -> set[int]:
+    """CPUs of the container: a rank is pinned to some of them already, its worker may use others."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        return os.sched_getaffinity(0)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _creator(module: Any) -> Any:
+    def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+        return module.create(store, rank, size, timeout, min(timeout, CONNECT_TIMEOUT))
+
+    return create
+
+
+def group(process_group: Any = None) -> Any:
+    """Return the backend object of a process group, the default one if none is given."""
+    chosen = process_group or distributed.group.WORLD
+    return chosen._get_backend(torch.device("cpu"))  # noqa: SLF001 - the only way to it
+
+
+def all_reduce_compressed(tensor: torch.Tensor, process_group: Any = None) -> Any:
+    """Sum a float32 tensor of any shape in place over the ranks; return the work to wait for.
+
+    It crosses the network as bfloat16: each rank's values are rounded to nearest-even, added in float32 in the order
+    of ranks, and the sum is rounded once more. Among ranks of a node nothing is rounded before their sum is.
+
+    Raises:
+        TypeError: not float32, or a group of another backend.
+    """
+    return sys.modules[build.MODULE].all_reduce_compressed(group(process_group), tensor)
+
+
+def topology(process_group: Any = None) -> str:
+    """Say how the group's all-reduces go, such as `4 ranks in shared memory`."""
+    return str(sys.modules[build.MODULE].topology(group(process_group)))

@@ -1,0 +1,109 @@
+"""Compiles the backend, once for each pair of torch and oneCCL: `python -m cpufinetune.comms.ccl.compile`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from torch.utils import cpp_extension
+
+from cpufinetune.comms.ccl import build, locate
+from cpufinetune.comms.ccl.locate import CclError
+
+FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-g0")
+# PyTorch's headers are most of the work: the binding, which needs still more of them, and all the rest.
+BINDING = "module.cpp"
+LAST_LINES = 15
+
+
+def ensure(folder: Path | None = None) -> Path:
+    """Return the compiled backend; compile it if there is none yet, which takes about a minute on one core.
+
+    Several processes may call this at once: one compiles, the others wait for it.
+
+    Args:
+        folder: where to keep it; the user's cache by default.
+
+    Raises:
+        CclError: no usable oneCCL, no headers, no compiler, or an error of the compiler.
+    """
+    oneccl = locate.find()
+    found = build.built(oneccl)
+    if found is not None and folder is None:
+        return found
+    parent = folder or build.cache()
+    target = parent / build.key(oneccl)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with (parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (target / f"{build.MODULE}.so").is_file():
+                _compile(oneccl, parent, target)
+    except OSError as error:
+        raise CclError("NoCache", f"the backend cannot be kept in {parent}: {error}", "set XDG_CACHE_HOME") from error
+    return target / f"{build.MODULE}.so"
+
+
+def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
+    compiler = os.environ.get("CXX") or "g++"
+    if shutil.which(compiler) is None:
+        raise CclError(
+            "NoCompiler",
+            f"the oneCCL backend is not compiled for this torch yet, and there is no {compiler} to do it",
+            "install g++ 11 or newer, or use the trainer image, which has it compiled",
+        )
+    if oneccl.include is None:
+        raise CclError("NoHeaders", f"oneCCL ({oneccl.source}) is installed without its headers", locate.INSTALL)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".compiling-") as temporary:
+        work = Path(temporary)
+        rest = work / "rest.cpp"
+        sources = sorted(path for path in build.SOURCES.glob("*.cpp") if path.name != BINDING)
+        rest.write_text("".join(f'#include "{path}"\n' for path in sources))
+        _run(_commands(compiler, oneccl, (build.SOURCES / BINDING, rest), work))
+        out = work / "out"
+        out.mkdir()
+        _run([_link(compiler, oneccl, work, out / f"{build.MODULE}.so")])
+        # Whole or not at all: another process may look at any time.
+        shutil.rmtree(target, ignore_errors=True)
+        out.rename(target)
+
+
+def _commands(compiler: str, oneccl: locate.OneCcl, units: tuple[Path, ...], work: Path) -> list[list[str]]:
+    includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"], str(oneccl.include)]
+    # As system headers, whose warnings are not ours.
+    searched = [part for include in includes for part in ("-isystem", include)]
+    return [
+        [compiler, *FLAGS, f"-I{build.SOURCES}", *searched, "-c", str(unit), "-o", str(work / f"{unit.stem}.o")]
+        for unit in units
+    ]
+
+
+def _link(compiler: str, oneccl: locate.OneCcl, work: Path, out: Path) -> list[str]:
+    libraries = ["-lc10", "-ltorch_cpu", "-ltorch_python"]
+    ccl = [f"-L{oneccl.library.parent}", f"-l:{oneccl.library.name}", f"-Wl,-rpath,{oneccl.library.parent}"]
+    objects = [str(path) for path in sorted(work.glob("*.o"))]
+    return [compiler, "-shared", *objects, f"-L{cpp_extension.TORCH_LIB_PATH}", *libraries, *ccl, "-o", str(out)]
+
+
+def _run(commands: list[list[str]]) -> None:
+    """Run all at once; show the last lines of one that fails."""
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - compiler
+        for command in commands
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    for process, output in zip(running, outputs, strict=True):
+        if process.returncode != 0:
+            errors = [line for line in output.splitlines() if "error" in line] or output.splitlines()
+            raise CclError("CompilerFailed", "\n".join(["the oneCCL backend does not compile:", *errors[:LAST_LINES]]))
+
+
+if __name__ == "__main__":
+    # An argument is the folder to put it in, for images.
+    print(ensure(Path(sys.argv[1]) if sys.argv[1:] else None))  # noqa: T201 - the answer of the command
