@@ -1,4 +1,4 @@
-"""The command line: `cpufinetune run | plan`, and what the operator's pods run: `fetch` and `pod`."""
+"""The command line: `cpufinetune run | plan | doctor`, and what the operator's pods run: `fetch` and `pod`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cpufinetune.cli import fetch, plan, pod, run
+from cpufinetune.cli import doctor, fetch, plan, pod, run
 from cpufinetune.errors import CpuFineTuneError, ExitCode
 from cpufinetune.job.problems import InvalidJob
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EPILOG = """exit codes:
   0    done
-  1    gave up: more failed attempts than runPolicy.backoffLimit
+  1    gave up: more failed attempts than runPolicy.backoffLimit; doctor: there is a problem
   2    bad input: the document, model, data or output needs a human
   3    runPolicy.activeDeadlineSeconds ran out
   75   pod and fetch only: try again (the kubelet does)
@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
         else:
             command.add_argument("--json", action="store_true", help="print JSON")
     for name, text, module in (
+        ("doctor", "tell whether this machine is fit for training, what costs speed, and the cure", doctor),
         ("pod", "be the launcher of one pod of a job (for the operator)", pod),
         ("fetch", "fetch what a pod needs from the hub (for the operator)", fetch),
     ):

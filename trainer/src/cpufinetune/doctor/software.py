@@ -1,0 +1,103 @@
+"""Reads which packages are installed, without importing one of them: PyTorch alone takes seconds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cpufinetune.comms.ccl import build, locate
+from cpufinetune.cores.cgroup import read_text
+from cpufinetune.doctor.facts import Ccl, Requirement, Software, Torch
+from cpufinetune.errors import CpuFineTuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+TRAINER = "trainer"
+IPEX = ("intel-extension-for-pytorch",)
+BINDINGS = ("oneccl-bind-pt", "oneccl-bindings-for-pytorch")
+COMPILERS = ("c++", "g++", "clang++")
+ACCELERATORS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
+OPENMP = ("libgomp*.so*", "libiomp5*.so*", "libomp*.so*")
+NEEDED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*>=\s*(?P<lowest>[0-9.]+)")
+EXTRA = re.compile(r"extra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
+
+
+def read() -> Software:
+    """Read what is installed beside this package."""
+    needed = parse_requirements(metadata.requires("cpufinetune") or (), TRAINER)
+    return Software(
+        torch=_torch(),
+        requirements=tuple(Requirement(name, lowest, version(name)) for name, lowest in needed.items()),
+        ipex=version(*IPEX),
+        bindings=version(*BINDINGS),
+    )
+
+
+def version(*names: str) -> str | None:
+    """Return the version of the first of the packages that is installed, None if none is."""
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def parse_requirements(lines: Iterable[str], extra: str) -> dict[str, str]:
+    """Return the lowest version by package, of what is needed always and of what is needed for `extra`."""
+    needed = {}
+    for line in lines:
+        found = NEEDED.match(line)
+        marker = EXTRA.search(line)
+        # Other markers, such as those for another Python, would need a parser of their own; this project has none.
+        if found and (marker["extra"] == extra if marker else ";" not in line):
+            needed[found["name"]] = found["lowest"]
+    return needed
+
+
+def _torch() -> Torch | None:
+    """Find PyTorch where Python would, which need not be where its package says."""
+    spec = util.find_spec("torch")
+    # A folder called `torch` without a package in it is found, too, and has no origin.
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent
+    names = sorted(path.name for pattern in OPENMP for path in (folder / "lib").glob(pattern))
+    return parse_torch(read_text(folder / "version.py") or "", version("torch") or "unknown", tuple(names))
+
+
+def parse_torch(text: str, otherwise: str, openmp: tuple[str, ...]) -> Torch:
+    """Read PyTorch's version.py; it alone tells for what the build is."""
+    values = dict(re.findall(r"^(\w+)(?:\s*:[^=]+)?\s*=\s*['\"]([^'\"]*)['\"]", text, re.MULTILINE))
+    accelerator = next((f"{name} {values[key]}" for key, name in ACCELERATORS.items() if values.get(key)), "")
+    return Torch(values.get("__version__", otherwise), accelerator, openmp)
+
+
+def ccl(environ: Mapping[str, str]) -> Ccl:
+    """Look for oneCCL and the backend over it."""
+    compiler = next(filter(None, map(shutil.which, [environ.get("CXX") or "", *COMPILERS])), "")
+    try:
+        found = locate.find(environ)
+    except (CpuFineTuneError, OSError) as error:
+        return Ccl(refusal=_message(error), cure=getattr(error, "fix", ""), compiler=compiler)
+    try:
+        built, refusal = build.built(found) is not None, ""
+    # No torch to name the build after, or a home that does not exist or is another user's.
+    except (CpuFineTuneError, metadata.PackageNotFoundError, OSError, RuntimeError) as error:
+        built, refusal = False, _message(error)
+    return Ccl(
+        found.version,
+        found.source,
+        refusal=refusal,
+        built=built,
+        headers=found.include is not None,
+        compiler=compiler,
+    )
+
+
+def _message(error: Exception) -> str:
+    return error.message if isinstance(error, CpuFineTuneError) else str(error)
