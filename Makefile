@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INTEL := .venv-intel
 CACHE := .cache
 UV = $(shell command -v uv || echo $(CACHE)/uv/bin/uv)
 # TORCH_INDEX=cpu takes PyTorch's small CPU build from PyTorch's own index; the default takes what the configured index has.
@@ -9,6 +10,9 @@ TORCH_FLAGS := $(if $(filter cpu,$(TORCH_INDEX)),--torch-backend=cpu)
 DEMO_OUTPUT ?= demo
 LOCALCLUSTER := PYTHONPATH=tests/cluster $(BIN)/python -m localcluster
 E2E := tests/cluster/test_pods.py
+# What runs with Intel's extension, on the PyTorch that it needs; the second is the part for every change.
+INTEL_TESTS := tests/trainer
+INTEL_CI_TESTS := tests/trainer/intel $(wildcard tests/trainer/ccl)
 
 .DEFAULT_GOAL := help
 
@@ -25,6 +29,14 @@ $(CACHE)/uv/bin/uv:
 $(VENV)/.installed: pyproject.toml constraints.txt | $(if $(filter $(CACHE)/%,$(UV)),$(CACHE)/uv/bin/uv)
 	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
 	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(TORCH_FLAGS) --editable '.[trainer,ccl,operator,dev]'
+	touch $@
+
+.PHONY: env-intel
+env-intel: $(INTEL)/.installed ## Create .venv-intel, with Intel's extension and the PyTorch that it needs.
+
+$(INTEL)/.installed: pyproject.toml constraints-intel.txt | $(if $(filter $(CACHE)/%,$(UV)),$(CACHE)/uv/bin/uv)
+	test -x $(INTEL)/bin/python || $(UV) venv --quiet --python $(PYTHON) $(INTEL)
+	$(UV) pip install --quiet --python $(INTEL)/bin/python --constraint constraints-intel.txt $(TORCH_FLAGS) --editable '.[trainer,intel,ccl,dev]'
 	touch $@
 
 .PHONY: demo-data
@@ -44,6 +56,18 @@ demo: demo-data ## Fine-tune MiniLM on Reuters R8 with two pinned ranks on this 
 .PHONY: test
 test: demo-data ## Run all tests.
 	$(BIN)/python -m pytest --durations=15
+
+.PHONY: test-intel
+test-intel: demo-data env-intel ## Run the trainer's tests with Intel's extension installed, and those of it.
+	$(INTEL)/bin/python -m pytest --durations=15 $(INTEL_TESTS)
+
+.PHONY: test-intel-ci
+test-intel-ci: demo-data env-intel ## Run the part of them that every change must pass.
+	$(INTEL)/bin/python -m pytest $(INTEL_CI_TESTS)
+
+.PHONY: bench-intel
+bench-intel: demo-data env-intel ## Measure steps with and without Intel's extension.
+	$(INTEL)/bin/python tests/bench/intel.py
 
 .PHONY: cluster
 cluster: env ## Bring up a real two-node Kubernetes cluster on this machine (root; builds Kubernetes the first time).
@@ -85,6 +109,10 @@ fmt: env ## Format the code.
 bench: demo-data ## Measure speed against Hugging Face Trainer in one run; takes about half an hour.
 	$(BIN)/python tests/bench/compare.py
 
+.PHONY: bench-collectives
+bench-collectives: env ## Measure gloo and oneCCL, in one machine and over a cable of 1 Gbit/s (root); takes 20 minutes.
+	PYTHONPATH=tests/bench $(BIN)/python tests/bench/collectives.py
+
 .PHONY: bench-operator
 bench-operator: env ## Measure how fast the operator turns jobs into pods, on an API server of this machine.
 	PYTHONPATH=tests/bench:tests/cluster $(BIN)/python tests/bench/operator_latency.py
@@ -101,6 +129,16 @@ constraints: ## Resolve the newest versions anew and write constraints.txt.
 	{ sed -n '/^#/p' constraints.txt; $(UV) pip freeze --python $(BIN)/python --exclude-editable; } > constraints.new
 	mv constraints.new constraints.txt
 
+.PHONY: constraints-intel
+constraints-intel: constraints.txt ## Resolve constraints-intel.txt anew, as near to constraints.txt as it gets.
+	rm -rf $(INTEL)
+	$(UV) venv --quiet --python $(PYTHON) $(INTEL)
+	grep -vE '^(torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z]*)==' constraints.txt > constraints.near
+	$(UV) pip install --quiet --python $(INTEL)/bin/python --constraint constraints.near --editable '.[trainer,intel,ccl,dev]'
+	{ sed -n '/^#/p' constraints-intel.txt; $(UV) pip freeze --python $(INTEL)/bin/python --exclude-editable; } > constraints.new
+	mv constraints.new constraints-intel.txt
+	rm constraints.near
+
 .PHONY: clean
 clean: ## Remove environment, caches and demo results.
-	rm -rf $(VENV) $(CACHE) $(DEMO_OUTPUT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(INTEL) $(CACHE) $(DEMO_OUTPUT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -67,6 +67,8 @@ DEFAULTS: dict[str, object] = {
         "weightDecay": 0.01,
         "maxGradNorm": 1,
         "precision": "Auto",
+        "intel": "Auto",
+        "gradientCompression": "None",
         "seed": 42,
         "evaluateEvery": "Epoch",
         "checkpointEvery": 200,

@@ -88,7 +88,7 @@ def test_the_hub_is_not_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        pytest.param({"node": {"backend": "CCL"}}, "BackendUnavailable", id="a backend that is not there"),
+        pytest.param({"training": {"intel": "On"}}, "IntelUnavailable", id="an extension that is not there"),
         pytest.param({"runPolicy": {"suspend": True}}, "Suspended", id="a suspended job"),
     ],
 )

@@ -36,6 +36,8 @@ ACCEPTED = {
     "evaluation by steps": ["training.evaluateEvery=50"],
     "no evaluation": ["training.evaluateEvery=Never"],
     "a micro batch as large as the batch": ["training.batchSize=8", "training.microBatchSize=8"],
+    "the extension in quotes": ["training.intel='On'"],
+    "compressed gradients": ["training.gradientCompression=BFloat16"],
     "adapters": ["training.lora={targets: [q_lin, v_lin]}"],
     "ranks by number": ["node={cpu: 8, ranks: 8}"],
     "more ranks than one without a number of CPUs": ["node.ranks=4"],
@@ -149,6 +151,7 @@ REFUSED = {
     "a number in quotes": (["training.learningRate='2e-5'"], "spec.training.learningRate", "without quotes"),
     "a fraction of a batch": (["training.batchSize=1.5"], "spec.training.batchSize", "must be a whole number"),
     "a truth value as a number": (["training.seed=true"], "spec.training.seed", "must be a whole number"),
+    "on without quotes": (["training.intel=On"], "spec.training.intel", "must be text"),
     "an enum in lower case": (["training.schedule=linear"], "spec.training.schedule", "did you mean 'Linear'?"),
     "a micro batch above the batch": (
         ["training.microBatchSize=64"],

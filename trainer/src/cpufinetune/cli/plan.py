@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from cpufinetune.cli import preflight
 from cpufinetune.cli import workspace as workspaces
-from cpufinetune.cores import describe
+from cpufinetune.comms.ccl import environment, locate
+from cpufinetune.comms.choice import outlook
+from cpufinetune.cores import describe, thread_environment
 from cpufinetune.errors import ExitCode
 from cpufinetune.job.load import load
 from cpufinetune.launch import local
@@ -18,6 +20,8 @@ from cpufinetune.launch.assembly import check_world
 
 if TYPE_CHECKING:
     import argparse
+
+    from cpufinetune.cores import Layout
 
 MIB = 1 << 20
 
@@ -46,16 +50,29 @@ def main(options: argparse.Namespace) -> ExitCode:
         found = forecast(job, settings)
     lines = [f"node {place.index}: {line}" for place in places for line in describe(place.layout)]
     notes = sorted({note for place in places for note in place.layout.notes})
+    backend, reason = outlook(job.spec.node.backend, world)
     plan = {
         "layout": lines,
         "notes": notes,
         "worldSize": world,
-        "backend": "gloo" if world > 1 else "none",
+        "backend": backend,
+        "backend_reason": reason,
+        "environment": {**thread_environment(layout.ranks[0]), **_ccl_variables(backend, layout)},
         **asdict(found),
         "memory": {**asdict(found.memory), "total": found.memory.total},
     }
     print(json.dumps(plan, indent=2) if options.json else _text(job.name, plan))  # noqa: T201 - the answer
     return ExitCode.OK
+
+
+def _ccl_variables(backend: str, layout: Layout) -> dict[str, str]:
+    """Return what rank 0's oneCCL would be told here; in a cluster the interface is the pod's."""
+    if backend != "ccl":
+        return {}
+    workers = environment.worker_cpus(layout)
+    return environment.variables(
+        locate.find(), interface="lo", local_rank=0, local_world_size=len(layout.ranks), workers=workers
+    )
 
 
 def _text(name: str, plan: dict[str, Any]) -> str:
@@ -65,8 +82,9 @@ def _text(name: str, plan: dict[str, Any]) -> str:
     limit = plan["memory_limit"]
     rows = [
         ("layout", "\n".join([*plan["layout"], *(f"note: {note}" for note in plan["notes"])])),
-        ("ranks", f"{plan['worldSize']} over {plan['backend']}"),
+        ("ranks", f"{plan['worldSize']} over {plan['backend']} ({plan['backend_reason']})"),
         ("precision", f"{plan['precision']} ({plan['precision_reason']})"),
+        ("intel", plan["intel"]),
         ("samples", f"{samples}; {len(plan['classes'])} classes"),
         ("steps", f"{plan['total_steps']} ({plan['steps_per_epoch']} an epoch)"),
         ("padding", f"{plan['padding_share']:.1%} of the computed tokens"),
@@ -76,6 +94,7 @@ def _text(name: str, plan: dict[str, Any]) -> str:
         ("limit", "none" if limit is None else f"{limit / MIB:.0f} MiB a rank"),
         ("wire", f"{plan['wire_bytes'] / MIB:.1f} MiB sent by each rank in a step"),
         ("checkpoint", f"{plan['checkpoint_bytes'] / MIB:.0f} MiB each"),
+        ("environment", "\n".join(f"{name}={value}" for name, value in sorted(plan["environment"].items()))),
     ]
     width = max(len(title) for title, _ in rows)
     text = [f"{title:<{width}}  {value}".replace("\n", "\n" + " " * (width + 2)) for title, value in rows]

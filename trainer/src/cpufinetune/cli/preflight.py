@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cpufinetune.errors import JobError
 from cpufinetune.train.data.columns import check_columns
+from cpufinetune.train.extension import require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,7 @@ def check(job: Job, workspace: Workspace) -> None:
     Raises:
         JobError: the first thing that is missing, or asked for and not there.
     """
-    if job.spec.node.backend == "CCL":
-        raise JobError("BackendUnavailable", "spec.node.backend CCL is not built in yet", "use Auto or Gloo")
+    require(job)
     if job.spec.run_policy.suspend:
         raise JobError("Suspended", "spec.runPolicy.suspend is true", "set it to false to run the job")
     if workspace.model_root is not None:

@@ -9,10 +9,16 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-BUCKET_MIB = 25
+from cpufinetune.comms.ccl import backend
+from cpufinetune.comms.choice import OURS, SINGLE, Choice
+from cpufinetune.comms.network import Network, measure
+
+# Where the order of additions depends on a value's place in its bucket, the buckets must be the same in every attempt.
+FIXED_BUCKET_MIB = 25
+_COMPRESSED = {True: "BFloat16, added in float32 and rounded once", False: "BFloat16, rounded after each addition"}
 
 
 @dataclass(slots=True)
@@ -26,6 +32,10 @@ class GradientSync:
 
     model: Any
     world_size: int
+    choice: Choice = SINGLE
+    compress: bool = False
+    network: Network | None = field(init=False, default=None)
+    bucket_mib: int = field(init=False, default=FIXED_BUCKET_MIB)
     wrapped: Any = field(init=False)
     embeddings: torch.Tensor | None = field(init=False, default=None)
     _launched: float = 0.0
@@ -40,6 +50,10 @@ class GradientSync:
             ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model  # noqa: SLF001
             ignore(self.model, [name])
             distributed.broadcast(self.embeddings.detach(), src=0)
+        if self.choice.binding == OURS:
+            # Adds in the order of ranks wherever a value is: buckets may follow the network.
+            self.network = measure()
+            self.bucket_mib = self.network.bucket_mib()
         # Finding unused parameters keeps the bucket plan fixed from the first step on: a resumed run adds in the
         # same order as an undisturbed one, at any world size. It costs a walk over the graph, some ms a step.
         # Buffers of these models are tables that never change: sent once, not before every step.
@@ -50,7 +64,7 @@ class GradientSync:
             warnings.simplefilter("ignore", FutureWarning)
             self.wrapped = DistributedDataParallel(
                 self.model,
-                bucket_cap_mb=BUCKET_MIB,
+                bucket_cap_mb=self.bucket_mib,
                 gradient_as_bucket_view=True,
                 find_unused_parameters=True,
                 broadcast_buffers=False,
@@ -65,7 +79,12 @@ class GradientSync:
     ) -> torch.futures.Future[torch.Tensor]:
         del state
         self._launched = time.perf_counter()
-        return allreduce_hook(distributed.group.WORLD, bucket)  # type: ignore[arg-type]
+        if not self.compress:
+            return allreduce_hook(distributed.group.WORLD, bucket)  # type: ignore[arg-type]
+        if self.choice.binding != OURS:
+            return bf16_compress_hook(distributed.group.WORLD, bucket)  # type: ignore[arg-type]
+        work = backend.all_reduce_compressed(bucket.buffer().div_(self.world_size))
+        return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
 
     def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
         """Return the context of one micro-batch; only the last one of a step communicates."""
@@ -83,9 +102,35 @@ class GradientSync:
             return 0.0
         if self.embeddings is not None and self.embeddings.grad is not None:
             rows = self.embeddings.grad.index_select(0, tokens)
-            distributed.all_reduce(rows)
+            self._sum(rows)
             self.embeddings.grad.index_copy_(0, tokens, rows.div_(self.world_size))
         return time.perf_counter() - self._launched
+
+    def _sum(self, rows: torch.Tensor) -> None:
+        if self.compress and self.choice.binding == OURS:
+            backend.all_reduce_compressed(rows).wait()
+        elif self.compress:
+            short = rows.to(torch.bfloat16)
+            distributed.all_reduce(short)
+            rows.copy_(short)
+        else:
+            distributed.all_reduce(rows)
+
+    def describe(self) -> dict[str, object]:
+        """Return what the report says of the gradients' way: sizes in MiB, times in seconds."""
+        if self.world_size == 1:
+            return {}
+        found: dict[str, object] = {
+            "bucketMiB": self.bucket_mib,
+            "compression": _COMPRESSED[self.choice.binding == OURS] if self.compress else "None",
+        }
+        if self.network is not None:
+            found["delaySeconds"] = self.network.delay_seconds
+            found["bytesPerSecond"] = self.network.bytes_per_second
+            found["topology"] = backend.topology()
+        if self.choice.environment:
+            found["environment"] = self.choice.environment
+        return found
 
 
 def word_embeddings(model: Any) -> tuple[str, torch.Tensor | None]:

@@ -16,6 +16,8 @@ KIND = "CpuFineTune"
 Auto = Literal["Auto"]
 Schedule = Literal["Linear", "Cosine", "Constant"]
 Precision = Literal["Auto", "Float32", "BFloat16"]
+Intel = Literal["Auto", "On", "Off"]
+GradientCompression = Literal["None", "BFloat16"]
 Backend = Literal["Auto", "CCL", "Gloo"]
 Metric = Literal["Accuracy", "MacroF1", "F1"]
 
@@ -90,6 +92,8 @@ class Training:
     max_grad_norm: float = 1.0
     dropout: float | None = None
     precision: Precision = "Auto"
+    intel: Intel = "Auto"
+    gradient_compression: GradientCompression = "None"
     seed: int = 42
     evaluate_every: str | int = "Epoch"
     checkpoint_every: int = 200

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune import cores
+from cpufinetune.comms.ccl import environment, locate
 from cpufinetune.errors import JobError
 from cpufinetune.job.parse import to_document
 from cpufinetune.launch.member import Member
@@ -48,12 +49,25 @@ def plan_place(job: Job, index: int, share: cores.Description) -> Place:
         share = replace(share, quota=float(wanted) if share.quota is None else min(share.quota, wanted))
     try:
         layout = cores.plan_layout(share, ranks=job.spec.node.ranks)
+        if (free := _communication_cores(job, layout)) > 0:
+            layout = cores.plan_layout(share, ranks=job.spec.node.ranks, communication_cores=free)
     except cores.LayoutError as error:
         raise JobError("NoLayout", str(error), "change spec.nodes or spec.node.ranks") from error
     if wanted is not None and wanted > len(share.cores):
         note = f"spec.node.cpu asks for {wanted} CPUs, this machine has {len(share.cores)} for each node"
         layout = replace(layout, notes=(*layout.notes, note))
     return Place(index, share, layout)
+
+
+def _communication_cores(job: Job, layout: cores.Layout) -> int:
+    """Return the cores a rank that oneCCL's worker should have, where oneCCL is likely to be used."""
+    if job.spec.node.backend == "Gloo" or not layout.pinned:
+        return 0
+    try:
+        locate.find()
+    except locate.CclError:
+        return 0
+    return environment.communication_cores(nodes=job.spec.nodes, cores=layout.ranks[0].threads)
 
 
 def check_world(job: Job, ranks_a_node: int) -> int:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from cpufinetune.comms.ccl.environment import worker_cpus
 from cpufinetune.cores import describe, thread_environment
 from cpufinetune.errors import AttemptError
 from cpufinetune.launch.cause import PREPARING, Cause, of_error, of_exit, root
@@ -62,7 +63,13 @@ class Node:
 
     async def prepare(self) -> Cause | None:
         """Read, check and tokenise the data of this node; return why it cannot be, if so."""
-        settings = replace(self.template, role="prepare", rank=PREPARING, threads=self.layout.ranks[0].threads)
+        settings = replace(
+            self.template,
+            role="prepare",
+            rank=PREPARING,
+            threads=self.layout.ranks[0].threads,
+            world_size=self.nodes * len(self.layout.ranks),
+        )
         try:
             warm = await self._warmed()
             cause = await self._watch([settings])
@@ -88,6 +95,8 @@ class Node:
                 master_port=master_port,
                 cpus=layout.cpus,
                 threads=layout.threads,
+                workers=worker_cpus(self.layout),
+                insist=self.job.spec.node.backend == "CCL",
             )
             for number, layout in enumerate(self.layout.ranks)
         ]

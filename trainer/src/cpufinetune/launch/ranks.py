@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LONGEST_LINE = 1 << 20
 # Seconds to read what a dead rank left in its pipes; they are closed with it, so this is a safety net only.
 LAST_WORDS = 2.0
+# oneCCL warns that it was told to warn less.
+NOISE = b"|CCL_WARN| value of CCL_LOG_LEVEL changed"
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ class RankProcess:
             transport.close()
 
     def _output(self, line: bytes) -> None:
-        self.on_output(self.rank, line.decode("utf-8", "replace").rstrip("\n"))
+        if NOISE not in line:
+            self.on_output(self.rank, line.decode("utf-8", "replace").rstrip("\n"))
 
     def _event(self, line: bytes) -> None:
         try:

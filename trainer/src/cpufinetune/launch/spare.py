@@ -23,6 +23,8 @@ LARGEST_MESSAGE = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
 # A process that forks must have one thread; numpy's BLAS would start more, and no rank uses it.
 ALONE = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"}
+# They bind a thread by its number on the machine, whatever the rank is pinned to: all ranks would share a core.
+BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 QUIET = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TQDM_DISABLE": "1",
@@ -50,7 +52,7 @@ class WarmProcess:
             [sys.executable, "-P", "-m", "cpufinetune.launch.warm", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**QUIET, **os.environ, **environment, **ALONE},
+            env={**QUIET, **_inherited(), **environment, **ALONE},
         )
         theirs.close()
         return cls(process, ours)
@@ -103,3 +105,7 @@ class WarmProcess:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in BINDING}

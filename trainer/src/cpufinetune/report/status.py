@@ -60,6 +60,7 @@ def layout_status(facts: Sequence[Mapping[str, Any]], ranks: int | None, setup: 
             "threads": min((fact["threads"] for fact in facts), default=None),
             "cores": min((fact["cores"] for fact in facts), default=None),
             "backend": None if setup is None else setup.backend[:32],
+            "backendReason": None if setup is None else setup.backend_reason[:256],
             "precision": None if setup is None else setup.precision[:32],
             "isa": next((isa for isa in BEST_ISA if isa in shared), None),
             "pinned": all(fact["pinned"] for fact in facts) if facts else None,

@@ -73,11 +73,25 @@ def closing_lines(report: Mapping[str, Any]) -> list[str]:
         failure = progress["failure"]
         lines.append(f"{failure['reason']} on rank {failure['rank']}: {failure['message']}")
         lines += [f"fix: {failure['fix']}"] if failure["fix"] else []
+    lines.append(intel_line(report["setup"]))
     if report["result"]:
         result = report["result"]
         lines.append("  ".join(f"{name} {_metric(value)}" for name, value in result["metrics"].items()))
         lines.append(f"model: {result['path']} ({size(result['bytes'])})")
     return [line for line in lines if line]
+
+
+def intel_line(setup: Mapping[str, Any] | None) -> str:
+    """Whether Intel's extension computed the steps, if it was a question; empty otherwise."""
+    found = ((setup or {}).get("extra") or {}).get("intel") or {}
+    if "secondsWith" in found and "secondsWithout" in found:
+        with_, without = (number(found[name]) for name in ("secondsWith", "secondsWithout"))
+        figures = f": {with_} s a step with it, {without} s without"
+    elif found.get("on"):
+        figures = ""
+    else:
+        return ""
+    return f"intel: {'on' if found['on'] else 'off'}, {found['reason']}{figures}"
 
 
 def rank_line(rank: int, text: str) -> str:

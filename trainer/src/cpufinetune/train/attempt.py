@@ -14,8 +14,9 @@ import torch
 
 from cpufinetune.comms.gradients import GradientSync
 from cpufinetune.errors import JobError
+from cpufinetune.job.document import Training
 from cpufinetune.report.events import Result, Setup
-from cpufinetune.train import memory, precision, state
+from cpufinetune.train import intel, memory, precision, state
 from cpufinetune.train.batching import BatchPlan
 from cpufinetune.train.checkpoint.folder import BEST
 from cpufinetune.train.checkpoint.store import Checkpoint, CheckpointStore, digest, explain, sync
@@ -27,6 +28,7 @@ from cpufinetune.train.model import source
 from cpufinetune.train.model.build import Built, build, parameter_groups, save_model
 
 if TYPE_CHECKING:
+    from cpufinetune.comms.choice import Choice
     from cpufinetune.job.document import Job, Spec
     from cpufinetune.train.emit import Emitter
     from cpufinetune.train.settings import RankSettings
@@ -37,12 +39,22 @@ UMASK = os.umask(0)
 os.umask(UMASK)
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
+LATER = ("intel", "gradient_compression")
 
 
 def job_key(spec: Spec, folder: Path, prepared: prepare.Prepared) -> str:
     """Return a name for what is trained: a checkpoint of other weights, data or recipe must not be resumed."""
-    parts = [source.weights_key(folder), prepared.folder.name, asdict(spec.task), asdict(spec.training)]
+    parts = [source.weights_key(folder), prepared.folder.name, asdict(spec.task), recipe(spec.training)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recipe(training: Training) -> dict[str, Any]:
+    """Return what of the hyperparameters tells one run from another.
+
+    Fields of a later version count only where they are used: checkpoints of before stay good.
+    """
+    fields = asdict(training)
+    return {name: value for name, value in fields.items() if name not in LATER or value != getattr(Training(), name)}
 
 
 @dataclass(slots=True)
@@ -116,28 +128,31 @@ def _take_best(trainer: Trainer) -> None:
         trainer.progress.best_metrics = trainer.primary_first(trainer.measure(validation).metrics)
 
 
-def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
+def open_attempt(job: Job, settings: RankSettings, emit: Emitter, backend: Choice) -> Attempt:
     """Build everything and resume from the newest whole checkpoint."""
     spec, output = job.spec, Path(settings.output)
     base = base_memory()
-    folder = source.located(Path(settings.scratch))
-    prepared = prepare.load_current(Path(settings.scratch))
+    folder, prepared = source.located(Path(settings.scratch)), prepare.load_current(Path(settings.scratch))
     built = build(folder, prepared.labels.names, spec.training, weights=settings.rank == 0, agree=state.broadcast_json)
     chosen = precision.choose(spec.training.precision, native_bf16=settings.native_bf16)
     checkpoints = CheckpointStore(output / CHECKPOINTS, emit.warn)
     key = job_key(spec, folder, prepared)
-    progress = _restore_model(built, checkpoints, key) if settings.rank == 0 else None
-    sync_ = GradientSync(built.model, settings.world_size)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(built.model, spec.training.weight_decay), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
-    )
+    found = _restore_model(built, checkpoints, key) if settings.rank == 0 else None
+    size = memory.micro_batch_size(spec, built, chosen, settings, base)
+    optimizer = new_optimizer(built, spec.training)
+    saved = None if found is None else found.state
+    room = lambda: memory.has_room_for_two(spec, built, chosen, settings, base=base, size=size)  # noqa: E731 - short
+    extension = intel.choose(spec.training.intel, settings, emit, size=size, checkpoint=saved, room=room)
+    if extension.on:
+        intel.apply(built.model, optimizer)
+    compress = spec.training.gradient_compression == "BFloat16"
     trainer = Trainer(
         spec=spec,
         built=built,
-        sync=sync_,
+        sync=GradientSync(built.model, settings.world_size, backend, compress=compress),
         optimizer=optimizer,
         prepared=prepared,
-        plan=_plan(spec, prepared, settings, memory.micro_batch_size(spec, built, chosen, settings, base)),
+        plan=batch_plan(spec, prepared, settings, size),
         precision=chosen,
         checkpoints=checkpoints,
         best=CheckpointStore(output / CHECKPOINTS / BEST, checkpoints.warn),
@@ -146,13 +161,21 @@ def open_attempt(job: Job, settings: RankSettings, emit: Emitter) -> Attempt:
         world_size=settings.world_size,
         job_key=key,
     )
-    resumed = _restore_rest(trainer, progress)
+    resumed = _restore_rest(trainer, found)
+    trainer.progress.intel = extension.on
     if settings.rank == 0:
-        emit.send(Setup, **_setup(trainer, folder, resumed))
+        emit.send(Setup, **_setup(trainer, folder, resumed, extension))
     return Attempt(trainer, folder, output)
 
 
-def _plan(spec: Spec, prepared: prepare.Prepared, settings: RankSettings, micro_batch_size: int) -> BatchPlan:
+def new_optimizer(built: Built, training: Training) -> torch.optim.Optimizer:
+    """Return an optimizer without state."""
+    groups = parameter_groups(built.model, training.weight_decay)
+    return torch.optim.AdamW(groups, betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True)
+
+
+def batch_plan(spec: Spec, prepared: prepare.Prepared, settings: RankSettings, micro_batch_size: int) -> BatchPlan:
+    """Return the batches as this rank sees them."""
     train = prepared.split("train")
     if train is None:
         raise JobError("NoTrainingData", "the job has no training split")
@@ -200,14 +223,14 @@ def _restore_rest(trainer: Trainer, found: Checkpoint | None) -> int | None:
     return trainer.progress.step
 
 
-def _setup(trainer: Trainer, folder: Path, resumed: int | None) -> dict[str, Any]:
+def _setup(trainer: Trainer, folder: Path, resumed: int | None, extension: intel.Choice) -> dict[str, Any]:
     parameters = list(trainer.built.model.parameters())
     samples = trainer.prepared.samples
     return {
         "world_size": trainer.world_size,
         "total_steps": trainer.plan.schedule.total_steps,
-        "backend": "gloo" if trainer.world_size > 1 else "none",
-        "backend_reason": "the only one built in" if trainer.world_size > 1 else "a single rank",
+        "backend": trainer.sync.choice.backend,
+        "backend_reason": trainer.sync.choice.reason,
         "precision": trainer.precision.name,
         "precision_reason": trainer.precision.reason,
         "parameters": sum(parameter.numel() for parameter in parameters),
@@ -218,5 +241,10 @@ def _setup(trainer: Trainer, folder: Path, resumed: int | None) -> dict[str, Any
         "validation_samples": samples.get("validation", 0),
         "test_samples": samples.get("test", 0),
         "labels": trainer.prepared.labels.names,
-        "extra": {"levers": list(trainer.built.levers), "microBatchSize": trainer.plan.micro_batch_size},
+        "extra": {
+            "levers": list(trainer.built.levers),
+            "microBatchSize": trainer.plan.micro_batch_size,
+            "intel": extension.document(),
+            "gradients": trainer.sync.describe(),
+        },
     }

@@ -8,20 +8,20 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from cpufinetune.comms.gradients import word_embeddings
-from cpufinetune.train import memory, precision
+from cpufinetune.train import intel, memory, precision
 from cpufinetune.train.batching import BatchPlan
 from cpufinetune.train.data.batches import Schedule
 from cpufinetune.train.emit import Emitter, base_memory
 from cpufinetune.train.model import source
 from cpufinetune.train.model.build import build
-from cpufinetune.train.rank import prepare_node
+from cpufinetune.train.rank import prepare_data
 
 if TYPE_CHECKING:
-    from cpufinetune.job.document import Job
+    from cpufinetune.job.document import Job, Training
     from cpufinetune.train.batching import Share
     from cpufinetune.train.settings import RankSettings
 
-FLOAT = 4  # bytes
+FLOAT, BFLOAT16 = 4, 2  # bytes
 STEPS_LOOKED_AT = 2000
 
 
@@ -39,6 +39,7 @@ class Forecast:
     trainable_parameters: int
     precision: str
     precision_reason: str
+    intel: str
     memory: memory.Estimate
     memory_limit: int | None
     wire_bytes: int
@@ -52,7 +53,7 @@ def forecast(job: Job, settings: RankSettings) -> Forecast:
         JobError: whatever is wrong with model or data.
     """
     base = base_memory()
-    prepared = prepare_node(job, replace(settings, role="prepare"), Emitter(None, 0, 0))
+    prepared = prepare_data(job, replace(settings, role="prepare"), Emitter(None, 0, 0))
     folder = source.located(Path(settings.scratch))
     train = prepared.split("train")
     assert train is not None  # noqa: S101 - preparation always leaves one
@@ -62,9 +63,8 @@ def forecast(job: Job, settings: RankSettings) -> Forecast:
     schedule = Schedule(len(train), training.batch_size, training.epochs, training.max_steps)
     size = memory.micro_batch_size(job.spec, built, chosen, settings, base)
     plan = BatchPlan(train, schedule, training.seed, settings.rank, settings.world_size, size)
-    lengths = train.lengths
     shares = [plan.share(step) for step in range(min(schedule.total_steps, STEPS_LOOKED_AT))]
-    shapes = [(len(part), int(lengths[part].max())) for share in shares for part in share.micro_batches]
+    shapes = [(len(part), int(train.lengths[part].max())) for share in shares for part in share.micro_batches]
     parameters = list(built.model.parameters())
     trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     world = settings.world_size
@@ -79,12 +79,18 @@ def forecast(job: Job, settings: RankSettings) -> Forecast:
         trainable_parameters=trained,
         precision=chosen.name,
         precision_reason=chosen.reason,
+        intel=intel.announced(training.intel),
         memory=memory.estimate(built.model, memory.measure_activations(built, chosen), shapes, base, world),
         memory_limit=memory.limit_of(job.spec, settings),
         # A ring all-reduce sends 2 (n - 1) / n of the gradients.
-        wire_bytes=round(2 * (world - 1) / world * FLOAT * (trained - _spared(built.model, shares))),
+        wire_bytes=round(2 * (world - 1) / world * gradient_bytes(training) * (trained - _spared(built.model, shares))),
         checkpoint_bytes=(1 + memory.MOMENTS) * FLOAT * trained,
     )
+
+
+def gradient_bytes(training: Training) -> int:
+    """Return what a gradient takes on the wire."""
+    return BFLOAT16 if training.gradient_compression == "BFloat16" else FLOAT
 
 
 def _spared(model: Any, shares: list[Share]) -> int:

@@ -62,7 +62,7 @@ class Trainer:
         validation = self.prepared.split("validation")
         self._mark = time.perf_counter()
         while self.progress.step < self.plan.schedule.total_steps:
-            stopping = self._step()
+            stopping = self.take_step()
             done = self.progress.step == self.plan.schedule.total_steps
             if validation is not None and self._evaluation_due(done=done):
                 self._validate(validation)
@@ -71,7 +71,8 @@ class Trainer:
             if stopping and not done:
                 raise Interrupted("Interrupted", f"stopped after step {self.progress.step}; a checkpoint was written")
 
-    def _step(self) -> bool:
+    def take_step(self) -> bool:
+        """Take one optimizer step; return whether some rank was asked to stop."""
         step = self.progress.step
         cpu = time.process_time()
         rate = learning_rate(self.spec.training, step, self.plan.schedule.total_steps)

@@ -10,6 +10,7 @@ import torch
 
 from cpufinetune.job.quantity import to_bytes
 from cpufinetune.train.data.store import Batch
+from cpufinetune.train.emit import memory as rank_memory
 from cpufinetune.train.evaluate import forward
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ FILL = 0.9
 SHORT, LONG = 16, 48  # tokens of the measured batches
 # Bytes of saved activations a token, layer and hidden feature that no encoder here exceeds; spares the measurement.
 ROUGH_BYTES = 160
+LIBRARIES = 400 << 20  # of a process that is not forked from one which has them, with Intel's
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,18 @@ def limit_of(spec: Spec, settings: RankSettings) -> int | None:
         shared = to_bytes(spec.node.shared_memory)
         limits.append((to_bytes(spec.node.memory) - shared) // settings.local_world_size)
     return min(limits) if limits else None
+
+
+def has_room_for_two(
+    spec: Spec, built: Built, precision: Chosen, settings: RankSettings, *, base: int, size: int
+) -> bool:
+    """Return whether a second process may train a model of its own beside this one, which has only loaded it."""
+    limit = limit_of(spec, settings)
+    if limit is None:
+        return True
+    activations = measure_activations(built, precision)
+    second = estimate(built.model, activations, [(size, spec.task.max_length)], base, 1).total
+    return rank_memory()[1] + second + LIBRARIES <= limit
 
 
 def micro_batch_size(spec: Spec, built: Built, precision: Chosen, settings: RankSettings, base: int) -> int:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cpufinetune.comms import group
+from cpufinetune.comms.prepare import Search
 from cpufinetune.errors import CpuFineTuneError, ExitCode, Interrupted, JobError
 from cpufinetune.job.load import load
 from cpufinetune.report.events import Failure, Heartbeat
-from cpufinetune.train import attempt
+from cpufinetune.train import attempt, extension
 from cpufinetune.train.data import prepare
 from cpufinetune.train.emit import Emitter
 from cpufinetune.train.model import source
@@ -61,8 +62,19 @@ def _last_line(error: Exception) -> str:
 
 
 def prepare_node(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Prepared:
-    """Check model and data and tokenise, so that the ranks only have to map files."""
+    """Do for a node what its ranks then only have to read: data, and the choice of a backend."""
+    extension.require(job)
     emit.phase("Prepare")
+    # Forks, which must come before anything here starts a thread.
+    search = Search.begin(job.spec.node.backend, settings.world_size, Path(settings.scratch))
+    prepared = prepare_data(job, settings, emit)
+    with emit.beating():
+        search.finish()
+    return prepared
+
+
+def prepare_data(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Prepared:
+    """Check model and data and tokenise."""
     with emit.beating():
         folder = source.locate(job.spec.model, _path(settings.model_root))
     source.remember(folder, Path(settings.scratch))
@@ -86,9 +98,9 @@ def _train(job: Job, settings: RankSettings, emit: Emitter) -> None:
     stop = _StopRequest()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    group.join(settings)
+    choice = group.join(settings)
     emit.phase("Load")
-    run = attempt.open_attempt(job, settings, emit)
+    run = attempt.open_attempt(job, settings, emit, choice)
     stop.trainer = run.trainer
     run.trainer.stop = stop.asked
     run.trainer.train()

@@ -28,6 +28,10 @@ class RankSettings:
     master_port: int = 0
     interface: str = "lo"
     cpus: tuple[int, ...] = ()
+    # CPU ids of the collectives' own threads, one for each rank of the node.
+    workers: tuple[int, ...] = ()
+    # The job asks for oneCCL and nothing else.
+    insist: bool = False
     threads: int = 1
     native_bf16: bool = False
     memory_limit: int | None = None
@@ -41,4 +45,4 @@ class RankSettings:
     def decode(cls, text: str) -> RankSettings:
         """Read what `encode` wrote."""
         values = json.loads(text)
-        return cls(**{**values, "cpus": tuple(values["cpus"])})
+        return cls(**{**values, "cpus": tuple(values["cpus"]), "workers": tuple(values["workers"])})

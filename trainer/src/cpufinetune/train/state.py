@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -23,6 +23,7 @@ class RunState:
     best_metric: float | None = None
     best_step: int | None = None
     best_metrics: dict[str, float] = field(default_factory=dict)
+    intel: bool | None = None
 
     def document(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -30,8 +31,8 @@ class RunState:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> RunState:
-        """Read what `document` gave; other keys are the store's."""
-        return cls(**{name: document[name] for name in cls.__slots__})
+        """Read what `document` gave; other keys are the store's, and older checkpoints lack the newer ones."""
+        return cls(**{name: document[name] for name in cls.__slots__ if name in document})
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -86,6 +87,15 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
     for work in pending:
         if work is not None:
             work.wait()
+
+
+def gather(values: Sequence[float], rank: int, world_size: int) -> list[list[float]]:
+    """Return the values of each rank, in order, on all of them."""
+    table = torch.zeros((world_size, len(values)), dtype=torch.float64)
+    table[rank] = torch.tensor(values, dtype=torch.float64)
+    if world_size > 1:
+        distributed.all_reduce(table)
+    return table.tolist()
 
 
 def broadcast_json(value: Any) -> Any:

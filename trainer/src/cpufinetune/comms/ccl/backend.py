@@ -37,8 +37,8 @@ def load(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(build.MODULE, path, loader=loader)
     if spec is None:
         raise CclError("NotLoadable", f"{path} is no extension module")
-    module = importlib.util.module_from_spec(spec)
     try:
+        module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
         first = str(error).splitlines()[0]
@@ -66,7 +66,7 @@ def register(path: Path, variables: Mapping[str, str]) -> Any:
     environment.check(dict(os.environ), interfaces=(name for _, name in socket.if_nameindex()), cpuset=_cpuset())
     module = load(path)
     if NAME not in distributed.Backend.backend_list:
-        distributed.Backend.register_backend(NAME, _creator(module), devices=["cpu"])  # type: ignore[no-untyped-call]
+        distributed.Backend.register_backend(NAME, _creator(module), devices=["cpu"])
     return module
 
 
@@ -89,7 +89,7 @@ def _creator(module: Any) -> Any:
 
 def group(process_group: Any = None) -> Any:
     """Return the backend object of a process group, the default one if none is given."""
-    chosen = process_group or distributed.group.WORLD
+    chosen: Any = process_group or distributed.group.WORLD
     return chosen._get_backend(torch.device("cpu"))  # noqa: SLF001 - the only way to it
 
 

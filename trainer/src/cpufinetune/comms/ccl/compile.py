@@ -11,6 +11,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+import torch
 from torch.utils import cpp_extension
 
 from cpufinetune.comms.ccl import build, locate
@@ -20,6 +21,8 @@ FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-g0")
 # PyTorch's headers are most of the work: the binding, which needs still more of them, and all the rest.
 BINDING = "module.cpp"
 LAST_LINES = 15
+WORK = ".compiling-"
+PYBIND11_NAMES = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
 
 
 def ensure(folder: Path | None = None) -> Path:
@@ -60,7 +63,9 @@ def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
         )
     if oneccl.include is None:
         raise CclError("NoHeaders", f"oneCCL ({oneccl.source}) is installed without its headers", locate.INSTALL)
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".compiling-") as temporary:
+    for stale in parent.glob(f"{WORK}*"):
+        shutil.rmtree(stale, ignore_errors=True)  # of one that was killed; nobody else compiles now
+    with tempfile.TemporaryDirectory(dir=parent, prefix=WORK) as temporary:
         work = Path(temporary)
         rest = work / "rest.cpp"
         sources = sorted(path for path in build.SOURCES.glob("*.cpp") if path.name != BINDING)
@@ -78,8 +83,21 @@ def _commands(compiler: str, oneccl: locate.OneCcl, units: tuple[Path, ...], wor
     includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"], str(oneccl.include)]
     # As system headers, whose warnings are not ours.
     searched = [part for include in includes for part in ("-isystem", include)]
+    # Older versions of torch say by what pybind11 of theirs is to be recognised.
+    names = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in PYBIND11_NAMES}  # noqa: SLF001
+    recognised = [f'-DPYBIND11_{name}="{value}"' for name, value in names.items() if value is not None]
     return [
-        [compiler, *FLAGS, f"-I{build.SOURCES}", *searched, "-c", str(unit), "-o", str(work / f"{unit.stem}.o")]
+        [
+            compiler,
+            *FLAGS,
+            *recognised,
+            f"-I{build.SOURCES}",
+            *searched,
+            "-c",
+            str(unit),
+            "-o",
+            str(work / f"{unit.stem}.o"),
+        ]
         for unit in units
     ]
 

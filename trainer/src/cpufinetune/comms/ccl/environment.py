@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from cpufinetune.comms.ccl.locate import OneCcl
     from cpufinetune.cores.layout import Layout
 
+CORES_WORTH_ONE = 8
 WORKERS = 1  # threads a rank; more share one connection and do not help over TCP
+
+
+def communication_cores(*, nodes: int, cores: int) -> int:
+    """Return how many of a rank's cores its worker should have to itself.
+
+    Args:
+        nodes: of the job; within one, ranks use shared memory and there is no worker's work.
+        cores: of the rank; of a few, each computes more than it would gain.
+    """
+    return WORKERS if nodes > 1 and cores >= CORES_WORTH_ONE else 0
 
 
 def worker_cpus(layout: Layout) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ SMALL_RANK = 2 * GIB
 # What containers get where nobody says how large /dev/shm should be.
 DEFAULT_SHARED = 64 * MIB
 # The segment by which the ranks of a node add gradients up: comms/ccl/csrc/shared.cpp.
-SHARED_BLOCKS, SHARED_A_RANK = 8 * MIB, MIB // 2
+SHARED_BLOCKS, SHARED_A_RANK = 12 * MIB, MIB // 2
 SIZE_SHARED = "mount an emptyDir of medium Memory at /dev/shm (the operator does: `spec.node.sharedMemory`)"
 SLOW_GOVERNORS = {"powersave", "conservative", "userspace"}
 # Under these, powersave lets the processor choose its clock by load, which it does well.

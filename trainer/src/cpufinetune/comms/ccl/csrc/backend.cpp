@@ -27,7 +27,7 @@ CclBackend::CclBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, i
       state_(group_->state()),
       engine_(std::make_unique<Engine>(state_)) {
   init();
-  group_->wire().idle = [engine = engine_.get()] { engine->poll(); };
+  state_->idle = [engine = engine_.get()] { return engine->poll(); };
 }
 
 CclBackend::~CclBackend() {
@@ -37,11 +37,15 @@ CclBackend::~CclBackend() {
 // Idempotent.
 void CclBackend::shutdown() {
   const WithoutGil release;
-  std::unique_ptr<Group> group;
-  std::unique_ptr<Engine> engine;  // ends first
-  std::lock_guard<std::mutex> lock(order_);
-  group = std::move(group_);
-  engine = std::move(engine_);
+  std::lock_guard<std::mutex> once(ending_);
+  std::unique_ptr<Engine> engine;
+  {
+    std::lock_guard<std::mutex> lock(order_);
+    engine = std::move(engine_);
+  }
+  // Ends what is queued, which needs the group.
+  engine.reset();
+  group_.reset();
 }
 
 void CclBackend::abort() {

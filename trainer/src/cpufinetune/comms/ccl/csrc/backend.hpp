@@ -19,10 +19,11 @@ class CclBackend : public c10d::Backend {
   ~CclBackend() override;
 
   const std::string getBackendName() const override { return "ccl"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override {
+  // These two override in some versions of torch only, so the word is left out.
+  c10::intrusive_ptr<Options> getBackendOptions() {
     return c10::make_intrusive<Options>("ccl", timeout_);
   }
-  void setTimeout(Milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(Milliseconds timeout) { timeout_ = timeout; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;
@@ -71,6 +72,7 @@ class CclBackend : public c10d::Backend {
   Milliseconds timeout_;
   uint64_t sequence_ = 0;
   std::mutex order_;
+  std::mutex ending_;
   // Null after the shutdown.
   std::unique_ptr<Group> group_;
   const std::shared_ptr<State> state_;

@@ -65,7 +65,8 @@ bool Engine::next(Operation& operation) {
 }
 
 State::Running Engine::describe(const Operation& operation) const {
-  return {operation.sequence, operation.what, Clock::now(), operation.enqueued + operation.timeout, operation.peer};
+  return {operation.sequence, operation.what, Clock::now(), operation.enqueued + operation.timeout,
+          operation.timeout, operation.peer};
 }
 
 void Engine::execute(Operation& operation) {
@@ -94,7 +95,7 @@ void Engine::execute(Operation& operation) {
   }
 }
 
-void Engine::poll() {
+bool Engine::poll() {
   if (!transfers_.empty() && !collective_) {
     try {
       state_->check();
@@ -103,16 +104,11 @@ void Engine::poll() {
         fail(transfer.operation, std::current_exception());
       }
       transfers_.clear();
-      return;
+      return false;
     }
   }
   for (auto transfer = transfers_.begin(); transfer != transfers_.end();) {
-    if (!transfer->done()) {
-      const auto& late = transfer->operation;
-      if (Clock::now() > late.enqueued + late.timeout) {
-        state_->fail(late.what + " did not end within " + std::to_string(late.timeout.count()) + " ms: " +
-                     state_->names[late.peer] + " did not answer it");
-      }
+    if (!ended(*transfer)) {
       ++transfer;
       continue;
     }
@@ -127,6 +123,23 @@ void Engine::poll() {
     }
     work->succeed();
   }
+  return !transfers_.empty();
+}
+
+bool Engine::ended(Transfer& transfer) {
+  const auto& operation = transfer.operation;
+  try {
+    if (transfer.done()) {
+      return true;
+    }
+  } catch (const std::exception& error) {
+    state_->fail(operation.what + ": " + error.what());
+  }
+  if (Clock::now() > operation.enqueued + operation.timeout) {
+    state_->fail(operation.what + " did not end within " + std::to_string(operation.timeout.count()) + " ms: " +
+                 state_->names[operation.peer] + " did not answer it");
+  }
+  return false;
 }
 
 void Engine::fail(Operation& operation, const std::exception_ptr& error) {

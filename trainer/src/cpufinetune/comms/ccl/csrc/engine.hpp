@@ -21,8 +21,8 @@ class Engine {
 
   // Throws if the group has failed.
   void submit(Operation operation);
-  // Move transfers on; called on the thread itself while it waits.
-  void poll();
+  // Move transfers on; says whether there are any. Called on the thread itself while it waits.
+  bool poll();
 
  private:
   struct Transfer {
@@ -32,6 +32,7 @@ class Engine {
   void run();
   bool next(Operation& operation);
   void execute(Operation& operation);
+  bool ended(Transfer& transfer);
   void fail(Operation& operation, const std::exception_ptr& error);
   State::Running describe(const Operation& operation) const;
 

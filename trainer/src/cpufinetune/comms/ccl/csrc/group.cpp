@@ -46,6 +46,7 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, M
     state_->names[peer] = "rank " + std::to_string(peer) + " (" + hosts[peer] + ")";
   }
   wire_ = Wire::connect(store, "wire", rank, size, state_, timeout);
+  transfers_ = Wire::connect(store, "transfers", rank, size, state_, timeout);
   share(*board, timeout);
   watchdog_ = std::make_unique<Watchdog>(state_, std::move(board));
 }
@@ -80,10 +81,11 @@ void Group::share(Board& board, Milliseconds timeout) {
     outcome = error.what_without_backtrace();
     board.set(segment, "");
   }
+  // Whatever happens: the name must not outlive the meeting, and a rank may have died on its way to it.
+  const auto forget = [](const std::string* made) { Shared::forget(*made); };
+  std::unique_ptr<const std::string, decltype(forget)> guard(local_rank == 0 ? &name : nullptr, forget);
   const auto outcomes = board.exchange("shared", outcome, timeout, state_->names);
-  if (local_rank == 0) {
-    Shared::forget(name);
-  }
+  guard.reset();
   const auto bad = std::find_if(outcomes.begin(), outcomes.end(), [](const auto& text) { return text != kOk; });
   if (bad != outcomes.end()) {
     shared_.reset();
@@ -110,6 +112,7 @@ void Group::share(Board& board, Milliseconds timeout) {
 Group::~Group() {
   watchdog_.reset();
   leaders_.reset();
+  transfers_.reset();
   wire_.reset();
   if (state_->failed()) {
     return;

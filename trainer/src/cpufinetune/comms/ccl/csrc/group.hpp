@@ -22,6 +22,7 @@ class Group {
   // On the group's thread only.
   void all_reduce(void* data, size_t count, Element element, Reduction reduction, Compression compression);
   Wire& wire() { return *wire_; }
+  Wire& transfers() { return *transfers_; }
 
   const std::shared_ptr<State>& state() const { return state_; }
   // For people: how all-reduces go.
@@ -36,6 +37,8 @@ class Group {
   std::unique_ptr<Shared> shared_;
   // All ranks; and the first rank of each node, where there are several nodes and more ranks than nodes.
   std::unique_ptr<Wire> wire_;
+  // All ranks too, for transfers between two of them alone.
+  std::unique_ptr<Wire> transfers_;
   std::unique_ptr<Wire> leaders_;
   size_t nodes_ = 1;
   std::string topology_;

@@ -13,6 +13,12 @@ void check_list(const Tensors& list, const at::Tensor& like, int size) {
   }
 }
 
+// What a rank gives itself: oneCCL copies it without a look at the room there is.
+void check_equal(const at::Tensor& to, const at::Tensor& from) {
+  TORCH_CHECK_VALUE(to.numel() == from.numel(), "this rank receives ", to.numel(), " elements from itself and sends ",
+                    from.numel());
+}
+
 }  // namespace
 
 WorkPtr CclBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -28,6 +34,7 @@ WorkPtr CclBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, co
   TORCH_CHECK_VALUE(outputs.size() == 1, "expected one list of outputs");
   const Tensors list = outputs[0];
   check_list(list, input, size_);
+  check_equal(list[rank_], input);
   return submit({c10d::OpType::ALLGATHER, "ccl:all_gather", "all_gather"}, {input}, list, options.timeout,
                 [=, this] {
                   std::vector<char> flat(total(bytes_of(list)));
@@ -68,6 +75,7 @@ WorkPtr CclBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const
     TORCH_CHECK_VALUE(outputs.size() == 1, "the root needs one list of outputs");
     list = outputs[0];
     check_list(list, input, size_);
+    check_equal(list[root], input);
   }
   return submit({c10d::OpType::GATHER, "ccl:gather", "gather"}, {input}, list, options.timeout, [=, this] {
     std::vector<size_t> outgoing(size_), incoming = list.empty() ? std::vector<size_t>(size_) : bytes_of(list);
@@ -87,6 +95,7 @@ WorkPtr CclBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, cons
     TORCH_CHECK_VALUE(inputs.size() == 1, "the root needs one list of inputs");
     list = inputs[0];
     check_list(list, output, size_);
+    check_equal(list[root], output);
   }
   return submit({c10d::OpType::SCATTER, "ccl:scatter", "scatter"}, list, {output}, options.timeout, [=, this] {
     std::vector<size_t> outgoing = list.empty() ? std::vector<size_t>(size_) : bytes_of(list), incoming(size_);
@@ -100,6 +109,7 @@ WorkPtr CclBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   TORCH_CHECK_VALUE(!inputs.empty(), "expected a list of ", size_, " tensors");
   check_list(inputs, inputs[0], size_);
   check_list(outputs, inputs[0], size_);
+  check_equal(outputs[rank_], inputs[rank_]);
   return submit({c10d::OpType::ALLTOALL, "ccl:all_to_all", "all_to_all"}, inputs, outputs, options.timeout,
                 [inputs, outputs, this] {
                   const std::vector<char> outgoing = joined(inputs);
@@ -113,7 +123,8 @@ namespace {
 
 // Bytes for each rank; without sizes, the first dimension is divided evenly.
 std::vector<size_t> rows(const at::Tensor& tensor, const std::vector<int64_t>& sizes, int size) {
-  const int64_t length = tensor.dim() > 0 ? tensor.size(0) : 0;
+  TORCH_CHECK_VALUE(tensor.dim() > 0, "a tensor without dimensions cannot be split");
+  const int64_t length = tensor.size(0);
   if (sizes.empty()) {
     TORCH_CHECK_VALUE(length % size == 0, "the first dimension, ", length, ", is not divisible by ", size, " ranks");
     return std::vector<size_t>(size, bytes_of(tensor) / size);
@@ -137,6 +148,8 @@ WorkPtr CclBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::ve
   check(input);
   check_alike(output, input);
   const auto outgoing = rows(input, input_sizes, size_), incoming = rows(output, output_sizes, size_);
+  TORCH_CHECK_VALUE(outgoing[rank_] == incoming[rank_], "this rank receives ", incoming[rank_],
+                    " bytes from itself and sends ", outgoing[rank_]);
   return submit({c10d::OpType::ALLTOALL_BASE, "ccl:all_to_all", "all_to_all"}, {input}, {output}, options.timeout,
                 [input, output, outgoing, incoming, this] {
                   group_->wire().all_to_all(input.const_data_ptr(), outgoing, output.mutable_data_ptr(), incoming);
@@ -167,8 +180,8 @@ WorkPtr CclBackend::transfer(const Kind& kind, Tensors& tensors, int peer, int t
     if (bytes_of(tensor) == 0) {
       return [] { return true; };
     }
-    return sending ? group_->wire().send(tensor.const_data_ptr(), bytes_of(tensor), peer)
-                   : group_->wire().receive(tensor.mutable_data_ptr(), bytes_of(tensor), peer);
+    return sending ? group_->transfers().send(tensor.const_data_ptr(), bytes_of(tensor), peer)
+                   : group_->transfers().receive(tensor.mutable_data_ptr(), bytes_of(tensor), peer);
   };
   auto work = operation.work;
   engine_->submit(std::move(operation));

@@ -24,6 +24,8 @@ constexpr size_t kLine = 64;
 constexpr int kLooks = 200;
 // How long a sleeping rank takes to notice that the group has failed.
 constexpr timespec kNap = {0, 50'000'000};
+// The same while transfers need looks.
+constexpr timespec kShortNap = {0, 100'000};
 
 }  // namespace
 
@@ -121,7 +123,8 @@ void Shared::await(Stage stage, size_t rank, uint32_t value) {
   other.sleepers.fetch_add(1);
   uint32_t found = other.value.load();
   while (behind(found)) {
-    syscall(SYS_futex, &other.value, FUTEX_WAIT, found, &kNap, nullptr, 0);
+    const bool busy = state_.idle && state_.idle();
+    syscall(SYS_futex, &other.value, FUTEX_WAIT, found, busy ? &kShortNap : &kNap, nullptr, 0);
     found = other.value.load();
     if (behind(found)) {
       state_.check();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ class State {
   std::string reason() const;
   // Throws DistBackendError once the group has failed, or once nobody watches over it any more.
   void check();
+  // Called by the group's thread while it waits, to move transfers on that run beside the collectives; says whether
+  // there are any.
+  std::function<bool()> idle;
   // Called by the watchdog whenever the store has answered.
   void heard() { heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
 
@@ -38,6 +42,7 @@ class State {
     std::string what;
     Clock::time_point since;
     Clock::time_point deadline;
+    Milliseconds timeout;
     int peer = -1;  // of a transfer between two; else all take part
   };
   void begin(Running running);

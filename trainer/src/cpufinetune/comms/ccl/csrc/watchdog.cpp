@@ -58,8 +58,7 @@ void Watchdog::Shared::tick(uint64_t count) {
   if (running.sequence == 0 || state->failed()) {
     seen.clear();
   } else if (now > running.deadline) {
-    const auto limit = std::chrono::duration_cast<Milliseconds>(running.deadline - running.since).count();
-    state->fail(running.what + " did not end within " + std::to_string(limit) + " ms: " +
+    state->fail(running.what + " did not end within " + std::to_string(running.timeout.count()) + " ms: " +
                 (running.peer < 0 ? absent(running.sequence) : state->names[running.peer] + " did not answer it"));
   } else if (now - running.since > kLong) {
     look(running);

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
-#include <mutex>
 #include <thread>
 
-#include "kvs.hpp"
+#include "calls.hpp"
 
 namespace cft {
 namespace {
@@ -20,39 +19,7 @@ constexpr size_t kSmall = 16 << 10;
 constexpr int kTests = 100;
 constexpr auto kFarewell = std::chrono::seconds(5);
 
-// oneCCL takes operations from one thread at a time.
-std::mutex& entrance() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-// A creation may last for ever; operations of other groups must not wait behind it.
-std::mutex& nursery() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-template <typename Call>
-auto guarded(const char* what, std::mutex& mutex, Call call) -> decltype(call()) {
-  try {
-    std::lock_guard<std::mutex> lock(mutex);
-    return call();
-  } catch (const ccl::exception& error) {
-    raise(std::string("oneCCL: ") + what + ": " + error.what());
-  }
-}
-
-template <typename Call>
-std::unique_ptr<ccl::event> start(const char* what, Call call) {
-  return std::make_unique<ccl::event>(guarded(what, entrance(), call));
-}
-
 }  // namespace
-
-struct Wire::Lasting {
-  std::shared_ptr<Kvs> kvs;
-  std::unique_ptr<ccl::communicator> communicator;
-};
 
 std::string library_version() {
   const auto version = ccl::get_library_version();
@@ -110,8 +77,8 @@ void Wire::wait(Event event) {
   ccl::event* const running = event.release();
   const auto since = Clock::now();
   for (int spin = 0; !running->test(); ++spin) {
-    if (idle) {
-      idle();
+    if (state_->idle) {
+      state_->idle();
     }
     if (spin < kTests) {
       __builtin_ia32_pause();
@@ -293,20 +260,6 @@ void Wire::barrier() {
   uint8_t token = 0;
   std::vector<uint8_t> all(size_);
   all_gather(&token, all.data(), std::vector<size_t>(size_, 1));
-}
-
-std::function<bool()> Wire::send(const void* data, size_t bytes, int peer) {
-  // oneCCL's signature forgets that it only reads.
-  std::shared_ptr<ccl::event> event(start("send", [&] {
-    return ccl::send(const_cast<void*>(data), bytes, ccl::datatype::uint8, peer, *lasting_->communicator);
-  }));
-  return [event] { return event->test(); };
-}
-
-std::function<bool()> Wire::receive(void* data, size_t bytes, int peer) {
-  std::shared_ptr<ccl::event> event(
-      start("recv", [&] { return ccl::recv(data, bytes, ccl::datatype::uint8, peer, *lasting_->communicator); }));
-  return [event] { return event->test(); };
 }
 
 }  // namespace cft

@@ -4,6 +4,7 @@
 #include <oneapi/ccl.hpp>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -43,12 +44,11 @@ class Wire {
   void all_gather(const void* in, void* out, const std::vector<size_t>& bytes);
   void all_to_all(const void* in, const std::vector<size_t>& in_bytes, void* out, const std::vector<size_t>& out_bytes);
   void barrier();
-  // Start a transfer; `done` says whether it has ended.
+  // Begin a transfer, or queue it behind others to the same peer; the answer, called again and again, moves it on and
+  // says whether it has ended. Never beside collectives of the same communicator, whose messages oneCCL gives the same
+  // tags.
   std::function<bool()> send(const void* data, size_t bytes, int peer);
   std::function<bool()> receive(void* data, size_t bytes, int peer);
-
-  // Called while waiting, to move transfers on that run beside the collectives.
-  std::function<void()> idle;
 
  private:
   struct Lasting;
@@ -56,6 +56,7 @@ class Wire {
   // An operation that oneCCL has taken on; left behind where it may still be running after a failure.
   using Event = std::unique_ptr<ccl::event>;
   void wait(Event event);
+  std::function<bool()> transfer(int peer, bool sending, std::function<Event()> begin);
   void gather_and_reduce(void* data, size_t count, Element element, Reduction reduction);
   struct Chunk;
   Chunk prepare(void* data, size_t number, size_t count, Element element, bool packed);
@@ -67,6 +68,12 @@ class Wire {
   const int size_;
   const std::shared_ptr<State> state_;
   const std::shared_ptr<Lasting> lasting_;
+  // Transfers to (true) or from a peer that were asked for and that have ended.
+  struct Turns {
+    uint64_t taken = 0;
+    uint64_t ended = 0;
+  };
+  std::map<std::pair<int, bool>, std::shared_ptr<Turns>> turns_;
   // Reused from call to call; see `all_reduce` for why two and three.
   std::vector<char> received_[2];
   std::vector<char> packed_[3];

@@ -1,0 +1,108 @@
+"""Which library does the collectives, and why: what one node can do, and what all ranks together settle on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from cpufinetune.comms.ccl import build, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cpufinetune.job.document import Backend
+
+FILE = "backend.json"
+OFFICIAL = "oneccl_bindings_for_pytorch"
+OURS = "cpufinetune"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A backend of torch.distributed, or `none` for a single rank.
+
+    Attributes:
+        backend: its name there.
+        reason: why this one, for people.
+        binding: what connects PyTorch with oneCCL: OFFICIAL or OURS; empty for the other backends.
+        library: the compiled backend, where it is ours.
+        environment: what oneCCL was told, once it is loaded.
+    """
+
+    backend: Literal["ccl", "gloo", "none"]
+    reason: str
+    binding: str = ""
+    library: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def write(self, scratch: Path) -> None:
+        """Leave it for the ranks of this node."""
+        (scratch / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    def encode(self) -> str:
+        """Return the JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Choice:
+        """Read what `encode` wrote."""
+        return cls(**json.loads(text))
+
+    @classmethod
+    def read(cls, scratch: Path) -> Choice:
+        """Read what `write` wrote."""
+        return cls.decode((scratch / FILE).read_text(encoding="utf-8"))
+
+
+SINGLE = Choice("none", "a single rank")
+
+
+def outlook(wanted: Backend, world_size: int) -> tuple[str, str]:
+    """Return the backend that is to be expected, and why, without trying it.
+
+    Args:
+        wanted: the job's `spec.node.backend`.
+        world_size: ranks of the job.
+    """
+    if world_size == 1:
+        return SINGLE.backend, SINGLE.reason
+    if wanted == "Gloo":
+        return "gloo", "asked for"
+    try:
+        oneccl = locate.find()
+        compiled = build.built(oneccl) is not None
+    except locate.CclError as error:
+        return "gloo", error.message
+    when = "compiled" if compiled else "to be compiled on first use, which takes a minute"
+    return "ccl", f"oneCCL {oneccl.version}, {oneccl.source}; {when}; gloo if its test fails"
+
+
+def official(torch_version: str, binding_version: str | None) -> Choice | str:
+    """Take the official binding if it was made for this torch; else say why not.
+
+    Args:
+        torch_version: such as 2.8.0+cpu.
+        binding_version: None where it is not installed.
+    """
+    if binding_version is None:
+        return f"{OFFICIAL} is not installed"
+    if torch_version.split(".")[:2] != binding_version.split(".")[:2]:
+        return f"{OFFICIAL} {binding_version} does not match torch {torch_version}"
+    return Choice("ccl", f"{OFFICIAL} {binding_version} matches torch {torch_version}", OFFICIAL)
+
+
+def agree(choices: Sequence[Choice]) -> Choice:
+    """Return what all ranks can do: what rank 0 has chosen if all have, else gloo, naming who differs.
+
+    Args:
+        choices: by rank.
+    """
+    first = choices[0]
+    for rank, choice in enumerate(choices):
+        if (choice.backend, choice.binding) != (first.backend, first.binding):
+            other, which = (choice, rank) if choice.backend == "gloo" else (first, 0)
+            reason = other.reason if other.backend == "gloo" else f"the ranks have different bindings: {choice.binding}"
+            return Choice("gloo", f"rank {which}: {reason}")
+    return first

@@ -1,0 +1,102 @@
+"""What a node can do for collectives, found out before the ranks start, in a process that may crash."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import traceback
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from cpufinetune.comms.ccl import compile as compiling
+from cpufinetune.comms.ccl import locate, selftest
+from cpufinetune.comms.ccl.locate import CclError
+from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, official
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cpufinetune.job.document import Backend
+
+CRASHED = 3
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(slots=True)
+class Search:
+    """A child process that looks while this one goes on; `finish` collects what it has found."""
+
+    pid: int | None
+    wanted: Backend
+    scratch: Path
+
+    @classmethod
+    def begin(cls, wanted: Backend, world_size: int, scratch: Path) -> Search:
+        """Start looking.
+
+        Args:
+            wanted: the job's `spec.node.backend`.
+            world_size: ranks of the job; a single one needs no collectives.
+            scratch: folder of the node, for the result.
+        """
+        if world_size == 1 or wanted == "Gloo":
+            choose(wanted, world_size, scratch).write(scratch)
+            return cls(None, wanted, scratch)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_look(wanted, world_size, scratch))
+        return cls(pid, wanted, scratch)
+
+    def finish(self) -> Choice:
+        """Wait for the result, and leave it in the scratch folder for the ranks.
+
+        Raises:
+            CclError: the job insists on oneCCL, and this node has no usable one.
+        """
+        if self.pid is not None and os.waitpid(self.pid, 0)[1] != 0:
+            Choice("gloo", "the search for oneCCL died on the way").write(self.scratch)
+        choice = Choice.read(self.scratch)
+        if self.wanted == "CCL" and choice.backend == "gloo":
+            reason, _, fix = choice.reason.partition("; ")
+            raise CclError("BackendUnavailable", f"spec.node.backend is CCL: {reason}", fix or "use Auto or Gloo")
+        return choice
+
+
+def _look(wanted: Backend, world_size: int, scratch: Path) -> int:
+    # If preparation ends early, for bad data, nobody waits for this.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        choose(wanted, world_size, scratch).write(scratch)
+    except BaseException:  # noqa: BLE001 - a forked process must not return into its parent's code
+        traceback.print_exc()
+        return CRASHED
+    return 0
+
+
+def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
+    """Return what this node would use: the official binding, ours if it passes a test, or gloo."""
+    if world_size == 1:
+        return SINGLE
+    if wanted == "Gloo":
+        return Choice("gloo", "asked for")
+    first = official(metadata.version("torch"), _installed())
+    if isinstance(first, Choice):
+        return first
+    try:
+        oneccl = locate.find()
+        library = compiling.ensure()
+        selftest.run(library, oneccl, scratch)
+    except CclError as error:
+        return Choice("gloo", f"{error.message}; {error.fix}" if error.fix else error.message)
+    return Choice("ccl", f"oneCCL {oneccl.version} ({oneccl.source}) passed a test", OURS, str(library))
+
+
+def _installed() -> str | None:
+    for name in (OFFICIAL, "oneccl_bind_pt"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
