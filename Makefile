@@ -86,6 +86,10 @@ kind: ## Make a cluster with kind instead (needs Docker, kind and kubectl); not 
 	kind load docker-image --name cpufinetune localhost/cft-probe:1
 	@echo 'make e2e KUBECONFIG_FILE=$(CACHE)/kind.kubeconfig'
 
+.PHONY: image-intel
+image-intel: env ## Build the trainer's image with Intel's extension, as localhost/cpufinetune-trainer:intel (root, buildah).
+	PYTHONPATH=tests/cluster $(BIN)/python -m product intel
+
 .PHONY: e2e
 e2e: env ## Run the end-to-end tests on the cluster of KUBECONFIG_FILE, or else on a local one.
 	$(BIN)/python -m pytest $(E2E) $(if $(KUBECONFIG_FILE),--kubeconfig $(KUBECONFIG_FILE))

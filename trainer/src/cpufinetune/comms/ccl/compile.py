@@ -104,7 +104,9 @@ def _commands(compiler: str, oneccl: locate.OneCcl, units: tuple[Path, ...], wor
 
 def _link(compiler: str, oneccl: locate.OneCcl, work: Path, out: Path) -> list[str]:
     libraries = ["-lc10", "-ltorch_cpu", "-ltorch_python"]
-    ccl = [f"-L{oneccl.library.parent}", f"-l:{oneccl.library.name}", f"-Wl,-rpath,{oneccl.library.parent}"]
+    # The kind of path that comes before LD_LIBRARY_PATH, in which images of oneAPI have another oneCCL.
+    path = ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{oneccl.library.parent}"]
+    ccl = [f"-L{oneccl.library.parent}", f"-l:{oneccl.library.name}", *path]
     objects = [str(path) for path in sorted(work.glob("*.o"))]
     return [compiler, "-shared", *objects, f"-L{cpp_extension.TORCH_LIB_PATH}", *libraries, *ccl, "-o", str(out)]
 

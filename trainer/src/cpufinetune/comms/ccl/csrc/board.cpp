@@ -20,7 +20,7 @@ std::string listed(const std::vector<int>& ranks, const std::vector<std::string>
 }
 
 Board::Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size)
-    : store_(store->clone()), rank_(rank), size_(size) {}
+    : store_(store), rank_(rank), size_(size) {}
 
 void Board::set(const std::string& key, const std::string& value) {
   store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));

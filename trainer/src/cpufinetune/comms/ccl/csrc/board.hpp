@@ -13,7 +13,7 @@ namespace cft {
 
 class Board {
  public:
-  // `store` is cloned: a connection of its own is not held up by calls of other threads.
+  // `store` should be a connection that no other thread makes long calls on.
   Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
 
   void set(const std::string& key, const std::string& value);

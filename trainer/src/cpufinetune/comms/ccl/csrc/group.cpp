@@ -39,14 +39,14 @@ bool wanted() {
 }  // namespace
 
 Group::Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout)
-    : state_(std::make_shared<State>(rank, size)), store_(store) {
-  auto board = std::make_unique<Board>(store, rank, size);
+    : state_(std::make_shared<State>(rank, size)), store_(store), connection_(store->clone()) {
+  auto board = std::make_unique<Board>(connection_, rank, size);
   const auto hosts = board->exchange("who", host(), timeout, state_->names);
   for (int peer = 0; peer < size; ++peer) {
     state_->names[peer] = "rank " + std::to_string(peer) + " (" + hosts[peer] + ")";
   }
-  wire_ = Wire::connect(store, "wire", rank, size, state_, timeout);
-  transfers_ = Wire::connect(store, "transfers", rank, size, state_, timeout);
+  wire_ = Wire::connect(connection_, "wire", rank, size, state_, timeout);
+  transfers_ = Wire::connect(connection_, "transfers", rank, size, state_, timeout);
   share(*board, timeout);
   watchdog_ = std::make_unique<Watchdog>(state_, std::move(board));
 }
@@ -105,21 +105,21 @@ void Group::share(Board& board, Milliseconds timeout) {
     }
     std::sort(first.begin(), first.end());
     const int number = std::find(first.begin(), first.end(), state_->rank) - first.begin();
-    leaders_ = Wire::connect(store_, "leaders", number, static_cast<int>(nodes_), state_, timeout);
+    leaders_ = Wire::connect(connection_, "leaders", number, static_cast<int>(nodes_), state_, timeout);
   }
 }
 
 Group::~Group() {
-  watchdog_.reset();
+  const bool answered = watchdog_->stop();
   leaders_.reset();
   transfers_.reset();
   wire_.reset();
-  if (state_->failed()) {
+  if (state_->failed() || !answered) {
     return;
   }
   // Rank 0 takes the store along when it goes.
   try {
-    Board board(store_, state_->rank, state_->size);
+    Board board(connection_, state_->rank, state_->size);
     if (state_->rank == 0) {
       board.exchange("gone", "", kGoodbye, state_->names);
     } else {

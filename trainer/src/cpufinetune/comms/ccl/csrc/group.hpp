@@ -34,6 +34,9 @@ class Group {
   const std::shared_ptr<State> state_;
   // The very object, not a copy: on rank 0 the server lives as long as it, and the others need it to leave.
   const c10::intrusive_ptr<c10d::Store> store_;
+  // The group's own connection, which calls of other threads do not hold up. One for everything: torch asks the name
+  // service for the peer's name at each, which may take seconds.
+  const c10::intrusive_ptr<c10d::Store> connection_;
   std::unique_ptr<Shared> shared_;
   // All ranks; and the first rank of each node, where there are several nodes and more ranks than nodes.
   std::unique_ptr<Wire> wire_;

@@ -14,7 +14,7 @@ namespace cft {
 class Kvs : public ccl::kvs_interface {
  public:
   Kvs(const c10::intrusive_ptr<c10d::Store>& store, std::string topic)
-      : store_(store->clone()), topic_(std::move(topic)), id_(next_id()) {}
+      : store_(store), topic_(std::move(topic)), id_(next_id()) {}
 
   // The creation that asks has been given up; its thread cannot be ended, but it need not burn a core.
   void abandon() { abandoned_ = true; }

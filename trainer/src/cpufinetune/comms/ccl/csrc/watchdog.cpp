@@ -31,6 +31,7 @@ struct Watchdog::Shared {
   std::condition_variable wake;
   bool stopping = false;
   bool ended = false;
+  bool silent = false;
 
   struct Seen {
     std::string value;
@@ -134,6 +135,7 @@ void Watchdog::run(const std::shared_ptr<Shared>& shared) {
     if (!lock.owns_lock()) {
       lock.lock();
     }
+    shared->silent = true;
     // Rank 0 keeps the store; at a regular end it may go first.
     if (!shared->stopping) {
       shared->state->fail("the store that rank 0 keeps does not answer: " + shared->state->names[0] +
@@ -145,16 +147,22 @@ void Watchdog::run(const std::shared_ptr<Shared>& shared) {
 }
 
 Watchdog::~Watchdog() {
+  stop();
+}
+
+bool Watchdog::stop() {
   std::unique_lock<std::mutex> lock(shared_->mutex);
   shared_->stopping = true;
   shared_->wake.notify_all();
   const bool ended = shared_->wake.wait_for(lock, kLastWords, [&] { return shared_->ended; });
+  const bool answered = ended && !shared_->silent;
   lock.unlock();
-  if (ended) {
+  if (thread_.joinable() && ended) {
     thread_.join();
-  } else {
+  } else if (thread_.joinable()) {
     thread_.detach();
   }
+  return answered;
 }
 
 }  // namespace cft

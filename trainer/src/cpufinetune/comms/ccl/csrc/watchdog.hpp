@@ -16,6 +16,9 @@ class Watchdog {
   Watchdog(std::shared_ptr<State> state, std::unique_ptr<Board> board);
   ~Watchdog();
 
+  // End the watch; says whether the store has answered to the last.
+  bool stop();
+
  private:
   struct Shared;
   static void run(const std::shared_ptr<Shared>& shared);

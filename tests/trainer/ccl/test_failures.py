@@ -1,0 +1,139 @@
+"""Whatever happens to a rank, the others say within seconds what it was."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+SOON = 10.0  # seconds
+AT_ONCE = 4.0
+SILENCE = 12.0  # a stopped rank 0 takes the store along, whose silence is noticed after 8
+WITHIN_CALL = 0.5
+TOPOLOGIES = [(3, "flat"), (3, "shared"), (4, "nodes")]
+
+
+def later(seconds: float, action: Any) -> None:
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+
+
+def others(world: Any, rank: int) -> list[int]:
+    return [number for number in range(world.size) if number != rank]
+
+
+def assert_told(answers: dict[int, Any], rank: int, seconds: float) -> None:
+    for number, answer in answers.items():
+        assert answer.get("error") == "DistBackendError", (number, answer)
+        assert f"rank {rank} (" in answer["text"], (number, answer)
+        assert answer["seconds"] < seconds + WITHIN_CALL, (number, answer)
+
+
+def assert_ends_well(world: Any, ranks: list[int]) -> None:
+    """The ranks can leave a group that has failed, and their processes end by themselves."""
+    answers = world.attempt("context.leave", only=ranks)
+    assert all("error" not in answer and answer["seconds"] < AT_ONCE for answer in answers.values()), answers
+    since = time.monotonic()
+    assert world.end(ranks) == [0] * len(ranks), world.ranks[ranks[0]].output()
+    assert time.monotonic() - since < SOON
+
+
+@pytest.mark.parametrize(("size", "topology"), TOPOLOGIES)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_killed_is_named(start: Any, left_behind: Any, size: int, topology: str, victim: int) -> None:
+    world = start(size, topology).join(gloo=False)
+    later(WITHIN_CALL, world.ranks[victim].kill)
+    answers = world.attempt("failures.add_on_and_on")
+    assert answers.pop(victim)["error"] == "Ended"
+    assert_told(answers, victim, SOON)
+    assert_ends_well(world, others(world, victim))
+    assert left_behind() == set()
+
+
+@pytest.mark.parametrize(("size", "topology"), TOPOLOGIES)
+def test_a_rank_that_does_not_call_is_named_when_the_time_is_up(start: Any, size: int, topology: str) -> None:
+    world = start(size, topology).join(timeout=3.0, gloo=False)
+    answers = world.attempt("failures.add", only=[0, 2])
+    assert_told(answers, 1, AT_ONCE)
+    for answer in answers.values():
+        assert answer["text"].startswith("all_reduce number 1 (4.0 MiB of Float) did not end within 3000 ms: rank 1 (")
+        assert answer["text"].rstrip().endswith("did not call it")
+        assert answer["seconds"] >= 2.9
+    # It hears of it when it comes at last.
+    (late,) = world.attempt("failures.add", only=[1]).values()
+    assert late["error"] == "DistBackendError"
+    assert "rank 1 (" in late["text"]
+    assert late["seconds"] < AT_ONCE
+    assert_ends_well(world, [0, 1, 2])
+
+
+def test_a_message_that_is_not_sent_is_missed_when_the_time_is_up(start: Any) -> None:
+    world = start(2, "shared").join(timeout=3.0, gloo=False)
+    answers = world.attempt("failures.receive", only=[0], source=1)
+    assert_told(answers, 1, AT_ONCE)
+    assert answers[0]["text"].startswith("recv from rank 1 (40 bytes of Float) did not end within 3000 ms: rank 1 (")
+    assert_ends_well(world, [0, 1])
+
+
+def test_a_rank_that_does_not_come_is_named(start: Any, left_behind: Any) -> None:
+    world = start(3, "shared")
+    world.register()
+    (port,) = world.call("context.listen", only=[0])
+    answers = world.attempt("context.join", only=[0, 2], port=port, timeout=3.0)
+    for answer in answers.values():
+        assert answer["error"] == "DistBackendError"
+        assert "not all ranks came to form the group within 3000 ms: rank 1 missing" in answer["text"]
+        assert answer["seconds"] < AT_ONCE
+    assert left_behind() == set()
+    assert world.end([0, 2]) == [0, 0]
+
+
+@pytest.mark.parametrize("topology", ["flat", "shared"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_stopped_is_named(start: Any, topology: str, victim: int) -> None:
+    world = start(3, topology).join(gloo=False)
+    world.ranks[victim].kill(signal.SIGSTOP)
+    assert_told(world.attempt("failures.add", only=others(world, victim)), victim, SILENCE if victim == 0 else SOON)
+    world.ranks[victim].kill(signal.SIGCONT)
+    (late,) = world.attempt("failures.add", only=[victim]).values()
+    assert late["error"] == "DistBackendError"
+    # The store must be the last to go.
+    assert_ends_well(world, [1, 2])
+    assert_ends_well(world, [0])
+
+
+@pytest.mark.parametrize("topology", ["flat", "shared"])
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_rank_that_leaves_too_early_is_named(start: Any, topology: str, gone: int) -> None:
+    world = start(3, topology).join(gloo=False)
+    world.ranks[gone].ask("context.leave")
+    assert_told(world.attempt("failures.add", only=others(world, gone)), gone, SOON)
+    assert "error" not in world.ranks[gone].answer()
+    assert_ends_well(world, others(world, gone))
+    assert world.end([gone]) == [0]
+
+
+def test_wrong_calls_are_refused_and_do_no_harm(world: Any) -> None:
+    assert world.call("failures.refused") == [25] * world.size
+
+
+@pytest.mark.parametrize("topology", ["shared", "nodes"])
+def test_without_room_in_shared_memory_all_goes_over_oneccl(start: Any, topology: str) -> None:
+    world = start(4, topology)
+    try:
+        world.call("failures.little_shared_memory", only=[0], size="2m")
+        world.call("failures.same_shared_memory", only=[1, 2, 3], pid=world.ranks[0].pid)
+    except AssertionError as error:
+        if "OSError" in str(error):
+            pytest.skip("a mount namespace needs root")
+        raise
+    world.join(gloo=False)
+    assert world.described.startswith("4 ranks over oneCCL; no shared memory: rank 0 (")
+    assert "has no room for" in world.described
+    assert "spec.node.sharedMemory" in world.described
+    assert world.call("failures.add") == [6.0] * 4
+    assert_ends_well(world, [0, 1, 2, 3])
