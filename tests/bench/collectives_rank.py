@@ -94,14 +94,14 @@ def _steps(settings: dict[str, Any], choice: Choice) -> dict[str, Any]:
     shape = BertConfig(
         vocab_size=TOKENS, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
     )
-    model = AutoModelForSequenceClassification.from_config(shape)
+    model: Any = AutoModelForSequenceClassification.from_config(shape)  # type: ignore[no-untyped-call]
     model.train()
     sync = GradientSync(model, settings["size"], choice, compress=settings["compress"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     generator = torch.Generator().manual_seed(1)
     shared = torch.randint(TOKENS, (settings["batch"] * settings["size"], LENGTH), generator=generator)
     mine = shared[settings["rank"] :: settings["size"]]
-    vocabulary = shared.unique()
+    vocabulary = torch.unique(shared)  # type: ignore[no-untyped-call]
     precision = torch.autocast("cpu", dtype=torch.bfloat16) if settings["bf16"] else nullcontext()
     seconds, waits = [], []
     for _ in range(WARM + STEPS):

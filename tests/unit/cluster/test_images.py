@@ -143,6 +143,11 @@ def test_a_build_mounts_outer_folders_first_and_pulls_nothing() -> None:
     ]
 
 
+def test_a_target_is_named_if_there_is_one() -> None:
+    command = images.bud_arguments(Path("x.Dockerfile"), Path("tree"), "localhost/x:1", {}, [], target="small")
+    assert "--target=small" in command
+
+
 def test_an_archive_carries_the_name_of_its_image() -> None:
     *_options, name, target = images.push_arguments("localhost/x:1", Path("/cache/x.tar"))
     assert (name, target) == ("localhost/x:1", "oci-archive:/cache/x.tar:localhost/x:1")

@@ -39,6 +39,7 @@ class Choice:
 
     def write(self, scratch: Path) -> None:
         """Leave it for the ranks of this node."""
+        scratch.mkdir(parents=True, exist_ok=True)
         (scratch / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def encode(self) -> str:

@@ -12,7 +12,7 @@ from cpufinetune.launch.cause import PREPARING, root
 from cpufinetune.report.console import SilentConsole
 from cpufinetune.report.document import build_report, write_report
 from cpufinetune.report.events import BadEvent, Setup, Step, decode
-from cpufinetune.report.text import rank_line
+from cpufinetune.report.text import intel_line, rank_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -194,8 +194,10 @@ def _document(record: AttemptRecord) -> dict[str, Any]:
 def describe_setup(event: Setup) -> str:
     """Return one line on what is trained and how."""
     resumed = "" if event.resumed_from_step is None else f", resumed from step {event.resumed_from_step}"
+    extension = f"; {line}" if (line := intel_line({"extra": event.extra})) else ""
     return (
         f"{event.model}: {event.parameters / 1e6:.1f} M parameters ({event.trainable_parameters / 1e6:.2f} M trained), "
         f"{event.train_samples} training samples, {len(event.labels)} classes, {event.total_steps} steps; "
         f"backend {event.backend} ({event.backend_reason}); {event.precision} ({event.precision_reason}){resumed}"
+        f"{extension}"
     )
