@@ -101,7 +101,7 @@ def _steps(settings: dict[str, Any], choice: Choice) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
     shared = torch.randint(TOKENS, (settings["batch"] * settings["size"], LENGTH), generator=generator)
     mine = shared[settings["rank"] :: settings["size"]]
-    vocabulary = torch.unique(shared)  # type: ignore[no-untyped-call]
+    vocabulary = torch.unique(shared)
     precision = torch.autocast("cpu", dtype=torch.bfloat16) if settings["bf16"] else nullcontext()
     seconds, waits = [], []
     for _ in range(WARM + STEPS):

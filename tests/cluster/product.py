@@ -1,7 +1,11 @@
-"""The product on a cluster: its images, and the operator as the manifests install it."""
+"""The product on a cluster: its images, and the operator as the manifests install it.
+
+`python -m product TARGET` builds a target of the trainer's image with buildah, under the tag TARGET.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +33,17 @@ DONE = ("Complete", "Failed")
 
 def build_images() -> list[Path]:
     """Build the trainer's and the operator's image; return their archives."""
-    base = {"BASE_IMAGE": images.base_image()}
-    # Whatever torch the configured index has: the CPU index may be out of reach.
-    images.build(ROOT / "image" / "trainer.Dockerfile", ROOT, TRAINER, {**base, "TORCH_INDEX": ""})
-    images.build(ROOT / "image" / "operator.Dockerfile", ROOT, OPERATOR, base)
+    build_trainer("upstream", TRAINER)
+    images.build(ROOT / "image" / "operator.Dockerfile", ROOT, OPERATOR)
     return [images.archive(TRAINER), images.archive(OPERATOR)]
+
+
+def build_trainer(target: str, name: str) -> None:
+    """Build a target of the trainer's Dockerfile with whatever torch the configured index has.
+
+    The index of CPU builds may be out of reach.
+    """
+    images.build(ROOT / "image" / "trainer.Dockerfile", ROOT, name, {"TORCH_INDEX": ""}, target=target)
 
 
 def install(kubectl: Kubectl, overlay: Path) -> None:
@@ -79,3 +89,7 @@ class Installed:
         finally:
             print(self.kubectl.attempt("--namespace", namespace, "get", "cft,pods", "--output=wide").stdout)
         return self.job(namespace, name)
+
+
+if __name__ == "__main__":
+    build_trainer(sys.argv[1], f"localhost/cpufinetune-trainer:{sys.argv[1]}")

@@ -106,9 +106,15 @@ def base_image(say: Say = print) -> str:
 
 
 def build(
-    dockerfile: Path, context: Path, name: str, arguments: Mapping[str, str] | None = None, say: Say = print
+    dockerfile: Path,
+    context: Path,
+    name: str,
+    arguments: Mapping[str, str] | None = None,
+    *,
+    target: str = "",
+    say: Say = print,
 ) -> None:
-    """Build an image as `name`, on the base image unless `arguments` say otherwise.
+    """Build an image as `name`, on the base image unless `arguments` say otherwise; of stages, the last or `target`.
 
     Inside, pip, uv and apt of the root user reach what they reach on this machine, and share its caches.
 
@@ -121,7 +127,7 @@ def build(
     with _timed(say, f"build {name}"), tempfile.TemporaryDirectory() as folder:
         mounts = lend(Path(folder), Recipe.of_machine().suite)
         # buildah may take a relative name for one below the context.
-        _run(*bud_arguments(dockerfile.absolute(), context, name, given, mounts))
+        _run(*bud_arguments(dockerfile.absolute(), context, name, given, mounts, target=target))
 
 
 def image_id(name: str) -> str:
@@ -154,13 +160,20 @@ def archives() -> Path:
 
 
 def bud_arguments(
-    dockerfile: Path, context: Path, name: str, arguments: Mapping[str, str], mounts: Sequence[Mount]
+    dockerfile: Path,
+    context: Path,
+    name: str,
+    arguments: Mapping[str, str],
+    mounts: Sequence[Mount],
+    *,
+    target: str = "",
 ) -> list[str]:
     """The command that builds an image."""
     return [
         *("buildah", "bud", "--layers", "--pull-never", "--network=host"),
         *(mount.argument() for mount in mounts),
         *(f"--build-arg={key}={value}" for key, value in arguments.items()),
+        *([f"--target={target}"] if target else []),
         *(f"--tag={name}", f"--file={dockerfile}", str(context)),
     ]
 
