@@ -156,7 +156,7 @@ def steps(rounds: int, *, megabits: int | None, batch: int, bf16: bool) -> list[
 def main() -> None:
     """Run all comparisons and write the results."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rounds", type=int, default=3, help="of all-reduces; training steps get one fewer")
     options.add_argument("--quick", action="store_true", help="one short round; does not write COLLECTIVES.md")
     chosen = options.parse_args()
     rounds = 1 if chosen.quick else chosen.rounds
@@ -165,7 +165,8 @@ def main() -> None:
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     about = (
         f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}, {machine.model_name}, {len(machine.cores)} cores, {machine.isa}; "
-        f"{named}, oneCCL {locate.find().version}; {rounds} rounds. "
+        f"{named}, oneCCL {locate.find().version}; {rounds} rounds of all-reduces, "
+        f"{max(rounds - 1, 1)} of steps, load average {os.getloadavg()[0]:.1f} at the start. "
         "In brackets: time against gloo's of the same round."
     )
     lines = [
@@ -176,10 +177,11 @@ def main() -> None:
         "## Training step of two ranks, one core each: one rank's step against it",
         "",
     ]
-    for megabits in (None, MEGABITS):
+    print("\n".join(lines), flush=True)
+    for megabits in (MEGABITS, None):
         for bf16 in (False, True) if machine.isa.native_bf16 else (False,):
-            lines += steps(rounds, megabits=megabits, batch=16, bf16=bf16)
-    print("\n".join(lines))
+            lines += steps(max(rounds - 1, 1), megabits=megabits, batch=16, bf16=bf16)
+            print("\n".join(lines[-10:]), flush=True)
     if not chosen.quick:
         RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -68,8 +69,9 @@ class Rank:
         return {"error": "Ended", "text": f"its process ended with {self.end()}: {self.output()}", "trace": ""}
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
+        """Send a signal, unless the process has ended: its number may be somebody else's by now."""
+        if self.code is None:
+            os.kill(self.pid, number)
 
     def close(self) -> None:
         """Close the socket, at which the process ends by itself."""
@@ -159,7 +161,7 @@ class World:
         for rank, code in zip(ending, codes, strict=True):
             if code is None:
                 rank.kill()
-                rank.reap(rank.pid, 5)
+                rank.end()
         return codes
 
 
@@ -171,6 +173,7 @@ class Zygote:
     extension: Path
     process: subprocess.Popen[str] = field(init=False)
     started: int = 0
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         """Start it; it imports torch while other things go on."""
@@ -189,9 +192,10 @@ class Zygote:
         """Send a request; return the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(content) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        with self.turn:
+            self.process.stdin.write(json.dumps(content) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
 
     def reap(self, pid: int, seconds: float) -> int | None:
         """Return the exit code of a rank, None if it does not end in time."""

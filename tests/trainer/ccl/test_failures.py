@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +14,19 @@ SOON = 10.0  # seconds
 AT_ONCE = 4.0
 SILENCE = 12.0  # a stopped rank 0 takes the store along, whose silence is noticed after 8
 WITHIN_CALL = 0.5
-TOPOLOGIES = [(3, "flat"), (3, "shared"), (4, "nodes")]
+PAIRS = ((2, "flat"), (2, "shared"))
+
+
+@pytest.fixture
+def started(start: Any) -> Any:
+    """Connected ranks of several worlds: `started([(2, "flat")], timeout=3.0)`."""
+    return lambda shapes, **changes: [start(*shape).join(gloo=False, **changes) for shape in shapes]
+
+
+def together(worlds: list[Any], call: str, **arguments: Any) -> list[tuple[Any, dict[int, Any]]]:
+    """Make a call in several worlds at once, since it takes seconds; return each with its answers."""
+    with ThreadPoolExecutor(len(worlds)) as pool:
+        return list(zip(worlds, pool.map(lambda world: world.attempt(call, **arguments), worlds), strict=True))
 
 
 def later(seconds: float, action: Any) -> None:
@@ -42,33 +55,40 @@ def assert_ends_well(world: Any, ranks: list[int]) -> None:
     assert time.monotonic() - since < SOON
 
 
-@pytest.mark.parametrize(("size", "topology"), TOPOLOGIES)
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_is_killed_is_named(start: Any, left_behind: Any, size: int, topology: str, victim: int) -> None:
-    world = start(size, topology).join(gloo=False)
-    later(WITHIN_CALL, world.ranks[victim].kill)
-    answers = world.attempt("failures.add_on_and_on")
-    assert answers.pop(victim)["error"] == "Ended"
-    assert_told(answers, victim, SOON)
-    assert_ends_well(world, others(world, victim))
+@pytest.mark.parametrize(
+    ("victim", "shapes"),
+    [
+        pytest.param(0, PAIRS, id="rank 0, which keeps the store"),
+        pytest.param(1, PAIRS, id="rank 1"),
+        pytest.param(1, [(4, "nodes")], id="rank 1 of two nodes"),
+    ],
+)
+def test_a_rank_that_is_killed_is_named(started: Any, left_behind: Any, victim: int, shapes: Any) -> None:
+    worlds = started(shapes)
+    for world in worlds:
+        later(WITHIN_CALL, world.ranks[victim].kill)
+    for world, answers in together(worlds, "failures.add_on_and_on"):
+        assert answers.pop(victim)["error"] == "Ended"
+        assert_told(answers, victim, SOON)
+        assert_ends_well(world, others(world, victim))
     assert left_behind() == set()
 
 
-@pytest.mark.parametrize(("size", "topology"), TOPOLOGIES)
-def test_a_rank_that_does_not_call_is_named_when_the_time_is_up(start: Any, size: int, topology: str) -> None:
-    world = start(size, topology).join(timeout=3.0, gloo=False)
-    answers = world.attempt("failures.add", only=[0, 2])
-    assert_told(answers, 1, AT_ONCE)
-    for answer in answers.values():
-        assert answer["text"].startswith("all_reduce number 1 (4.0 MiB of Float) did not end within 3000 ms: rank 1 (")
-        assert answer["text"].rstrip().endswith("did not call it")
-        assert answer["seconds"] >= 2.9
-    # It hears of it when it comes at last.
-    (late,) = world.attempt("failures.add", only=[1]).values()
-    assert late["error"] == "DistBackendError"
-    assert "rank 1 (" in late["text"]
-    assert late["seconds"] < AT_ONCE
-    assert_ends_well(world, [0, 1, 2])
+def test_a_rank_that_does_not_call_is_named_when_the_time_is_up(started: Any) -> None:
+    worlds = started([(3, "flat"), (3, "shared")], timeout=3.0)
+    expected = "all_reduce number 1 (4.0 MiB of Float) did not end within 3000 ms: rank 1 ("
+    for world, answers in together(worlds, "failures.add", only=[0, 2]):
+        assert_told(answers, 1, AT_ONCE)
+        for answer in answers.values():
+            assert answer["text"].startswith(expected)
+            assert answer["text"].rstrip().endswith("did not call it")
+            assert answer["seconds"] >= 2.9
+        # It hears of it when it comes at last.
+        (late,) = world.attempt("failures.add", only=[1]).values()
+        assert late["error"] == "DistBackendError"
+        assert "rank 1 (" in late["text"]
+        assert late["seconds"] < AT_ONCE
+        assert_ends_well(world, [0, 1, 2])
 
 
 def test_a_message_that_is_not_sent_is_missed_when_the_time_is_up(start: Any) -> None:
@@ -92,29 +112,31 @@ def test_a_rank_that_does_not_come_is_named(start: Any, left_behind: Any) -> Non
     assert world.end([0, 2]) == [0, 0]
 
 
-@pytest.mark.parametrize("topology", ["flat", "shared"])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_is_stopped_is_named(start: Any, topology: str, victim: int) -> None:
-    world = start(3, topology).join(gloo=False)
-    world.ranks[victim].kill(signal.SIGSTOP)
-    assert_told(world.attempt("failures.add", only=others(world, victim)), victim, SILENCE if victim == 0 else SOON)
-    world.ranks[victim].kill(signal.SIGCONT)
-    (late,) = world.attempt("failures.add", only=[victim]).values()
-    assert late["error"] == "DistBackendError"
-    # The store must be the last to go.
-    assert_ends_well(world, [1, 2])
-    assert_ends_well(world, [0])
+def test_a_rank_that_is_stopped_is_named(started: Any, victim: int) -> None:
+    worlds = started(PAIRS)
+    for world in worlds:
+        world.ranks[victim].kill(signal.SIGSTOP)
+    for world, answers in together(worlds, "failures.add", only=[1 - victim]):
+        assert_told(answers, victim, SILENCE if victim == 0 else SOON)
+        world.ranks[victim].kill(signal.SIGCONT)
+        (late,) = world.attempt("failures.add", only=[victim]).values()
+        assert late["error"] == "DistBackendError"
+        # The store must be the last to go.
+        assert_ends_well(world, [1])
+        assert_ends_well(world, [0])
 
 
-@pytest.mark.parametrize("topology", ["flat", "shared"])
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_rank_that_leaves_too_early_is_named(start: Any, topology: str, gone: int) -> None:
-    world = start(3, topology).join(gloo=False)
-    world.ranks[gone].ask("context.leave")
-    assert_told(world.attempt("failures.add", only=others(world, gone)), gone, SOON)
-    assert "error" not in world.ranks[gone].answer()
-    assert_ends_well(world, others(world, gone))
-    assert world.end([gone]) == [0]
+def test_a_rank_that_leaves_too_early_is_named(started: Any, gone: int) -> None:
+    worlds = started(PAIRS)
+    for world in worlds:
+        world.ranks[gone].ask("context.leave")
+    for world, answers in together(worlds, "failures.add", only=[1 - gone]):
+        assert_told(answers, gone, SOON)
+        assert "error" not in world.ranks[gone].answer()
+        assert_ends_well(world, [1 - gone])
+        assert world.end([gone]) == [0]
 
 
 def test_wrong_calls_are_refused_and_do_no_harm(world: Any) -> None:

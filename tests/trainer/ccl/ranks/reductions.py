@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tests.trainer.ccl.ranks.context import Context
 
+# AVG is not compared with gloo, which refuses it or, in older versions, takes it for SUM here and there.
 REDUCTIONS = ("SUM", "AVG", "MIN", "MAX", "PRODUCT")
 # Where the ways part: 16 KiB over all ranks, pieces of 256 KiB, blocks and chunks of 4 MiB.
 EDGES = (
@@ -86,18 +87,20 @@ def all_reduce(context: Context) -> dict[str, int]:
             mine = inputs[context.rank]
             data.check(run(mine.clone(), None), expected, "all_reduce", name, dtype, count)
             done["exact"] += 1
-            done["gloo"] += 0 if big else against_gloo(context, run, mine, expected, "all_reduce", name)
+            if name != "AVG" and not big:
+                done["gloo"] += against_gloo(context, run, mine, expected, "all_reduce", name)
     return done
 
 
 def edges(context: Context) -> None:
     """Sizes at which messages are divided."""
-    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int8):
+    for dtype in (torch.float32, torch.bfloat16):
+        longest = data.rows(context, dtype, EDGES[-1])
         for count in EDGES:
-            inputs = data.rows(context, dtype, count)
-            mine = inputs[context.rank]
+            inputs = [one[:count] for one in longest]
+            mine = inputs[context.rank].clone()
             distributed.all_reduce(mine)
-            data.check(mine, data.reduced(data.rows(context, dtype, count), "SUM", context.topology), dtype, count)
+            data.check(mine, data.reduced(inputs, "SUM", context.topology), dtype, count)
 
 
 def positions(context: Context) -> None:
@@ -170,7 +173,7 @@ def reduce(context: Context) -> dict[str, int]:
             data.check(run(mine.clone(), None), whole if root == context.rank else mine, "reduce", name, dtype, count)
             done["exact"] += 1
             # Gloo leaves partial sums in the tensors of the others.
-            found = by_gloo(context, mine.clone(), run)
+            found = None if name == "AVG" else by_gloo(context, mine.clone(), run)
             if found is not None and root == context.rank:
                 data.check_near(found, whole, "reduce", name, dtype, count)
                 done["gloo"] += 1
@@ -183,7 +186,7 @@ def reduce_scatter(context: Context) -> dict[str, int]:
     for dtype, count in cases():
         inputs = data.rows(context, dtype, count * context.size)
         mine = inputs[context.rank]
-        for name in reductions(dtype):
+        for name in reductions(dtype) if count <= data.ODD else ["SUM"]:
             op = getattr(ReduceOp, name)
             expected = data.reduced(inputs, name).chunk(context.size)[context.rank] if count else mine
             found = torch.empty(count, dtype=dtype)
@@ -200,7 +203,8 @@ def reduce_scatter(context: Context) -> dict[str, int]:
                 return out
 
             done["exact"] += 2
-            done["gloo"] += against_gloo(context, run, mine, expected, "reduce_scatter", name)
+            if name != "AVG":
+                done["gloo"] += against_gloo(context, run, mine, expected, "reduce_scatter", name)
     return done
 
 

@@ -36,8 +36,8 @@ auto guarded(const char* what, std::mutex& mutex, Call call) -> decltype(call())
 }
 
 template <typename Call>
-std::unique_ptr<ccl::event> start(const char* what, Call call) {
-  return std::make_unique<ccl::event>(guarded(what, entrance(), call));
+Event start(const char* what, Call call) {
+  return Event(new ccl::event(guarded(what, entrance(), call)));
 }
 
 // What a communicator is made of; it outlives the group if the group fails.

@@ -73,7 +73,6 @@ Wire::~Wire() {
 }
 
 void Wire::wait(Event event) {
-  // Given up on, not destroyed, if anything throws below.
   ccl::event* const running = event.release();
   const auto since = Clock::now();
   for (int spin = 0; !running->test(); ++spin) {
@@ -102,7 +101,7 @@ struct Wire::Chunk {
   char* received;
 };
 
-Wire::Event Wire::scatter(const Chunk& chunk) {
+Event Wire::scatter(const Chunk& chunk) {
   const size_t width = size_of(chunk.element);
   std::vector<size_t> outgoing(size_), incoming(size_, chunk.counts[rank_] * width);
   for (int peer = 0; peer < size_; ++peer) {
@@ -124,7 +123,7 @@ void Wire::reduce(const Chunk& chunk, Reduction reduction) {
   reduce_rows(chunk.data + chunk.offset * width, rows.data(), size_, count, chunk.element, reduction);
 }
 
-Wire::Event Wire::gather(const Chunk& chunk) {
+Event Wire::gather(const Chunk& chunk) {
   const size_t width = size_of(chunk.element);
   std::vector<size_t> bytes(size_);
   for (int peer = 0; peer < size_; ++peer) {

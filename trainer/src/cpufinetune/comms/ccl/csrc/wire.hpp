@@ -17,6 +17,13 @@ namespace cft {
 // What crosses the wire for float32: itself, or bfloat16 that is summed in float32 and rounded once.
 enum class Compression { kNone, kBFloat16 };
 
+// An operation that oneCCL has taken on. Who sees it end deletes it; otherwise, after a failure, it is left behind: oneCCL
+// does not return from the destruction of one that runs.
+struct LeaveBehind {
+  void operator()(ccl::event*) const {}
+};
+using Event = std::unique_ptr<ccl::event, LeaveBehind>;
+
 class Wire {
  public:
   // Collective over `size` ranks, which meet by `topic`. Blocks; throws after `timeout`.
@@ -53,8 +60,6 @@ class Wire {
  private:
   struct Lasting;
   Wire(int rank, int size, std::shared_ptr<State> state, std::shared_ptr<Lasting> lasting);
-  // An operation that oneCCL has taken on; left behind where it may still be running after a failure.
-  using Event = std::unique_ptr<ccl::event>;
   void wait(Event event);
   std::function<bool()> transfer(int peer, bool sending, std::function<Event()> begin);
   void gather_and_reduce(void* data, size_t count, Element element, Reduction reduction);
