@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.trainer.ccl.ranks.context import Context
 
-LARGE = 1 << 20
+LARGE = 3 << 20  # elements: several chunks of a message, which are on their way at once
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = 0x4000 | 0x40000
 SHARED_MEMORY = b"/dev/shm"
