@@ -76,7 +76,7 @@ def test_a_rank_that_is_killed_is_named(started: Any, left_behind: Any, victim: 
 
 def test_a_rank_that_does_not_call_is_named_when_the_time_is_up(started: Any) -> None:
     worlds = started([(3, "flat"), (3, "shared")], timeout=3.0)
-    expected = "all_reduce number 1 (4.0 MiB of Float) did not end within 3000 ms: rank 1 ("
+    expected = "all_reduce number 1 (12.0 MiB of Float) did not end within 3000 ms: rank 1 ("
     for world, answers in together(worlds, "failures.add", only=[0, 2]):
         assert_told(answers, 1, AT_ONCE)
         for answer in answers.values():
