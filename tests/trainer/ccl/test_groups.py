@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 SEEDS = range(2)
+# Sub-groups are made of four ranks.
+of_four = pytest.mark.parametrize("world", ["4-flat", "4-shared", "4-nodes"], indirect=True)
 
 
 @pytest.fixture
 def groups(world: Any) -> Any:
     """The sub-groups of four ranks, for one test."""
-    if world.size != 4:
-        pytest.skip("sub-groups are made of four ranks")
     yield world, world.call("groups.make")
     world.call("groups.drop")
 
 
+@of_four
 def test_groups_of_some_ranks_add_for_themselves_at_the_same_time(groups: Any) -> None:
     world, described = groups
     assert sorted(described[0]) == ["(0, 1)", "(0, 3)"]
@@ -29,6 +30,7 @@ def test_groups_of_some_ranks_add_for_themselves_at_the_same_time(groups: Any) -
     world.call("groups.crossing")
 
 
+@of_four
 @pytest.mark.parametrize("seed", SEEDS)
 def test_operations_of_several_groups_are_waited_for_in_any_order(groups: Any, seed: int) -> None:
     world, _ = groups
