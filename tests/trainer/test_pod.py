@@ -197,7 +197,7 @@ def test_pods_train_report_finish_and_park(pods: Callable[..., Pods]) -> None:
     report = job.reach(1)
     assert (report["uid"], report["attempt"], report["restarts"], report["failure"]) == ("uid-1", 1, 0, None)
     assert report["progress"]["totalSteps"] == 57
-    assert report["layout"]["backend"] == "gloo"
+    assert report["layout"]["backend"] == "ccl"
     assert [len(node["layout"]) for node in report["nodes"]] == [1, 1]
     assert "cpufinetune_attempt 1" in (job.page("/metrics") or "")
     assert job.page("/healthz") == "ok\n"

@@ -8,6 +8,9 @@ namespace {
 // A host that vanishes closes no connection: the watchdog then waits for the store for ever.
 constexpr auto kSilent = std::chrono::seconds(8);
 
+std::atomic<Clock::rep> broken_at{0};
+std::string broken_why;
+
 }  // namespace
 
 void raise(const std::string& message) {
@@ -33,9 +36,22 @@ void State::check() {
     fail("the store that rank 0 keeps has been silent for " + std::to_string(kSilent.count()) + " s: " + names[0] +
          " is stopped or out of reach");
   }
+  const auto broken = broken_at.load(std::memory_order_acquire);
+  // Longer than the watchdog needs to find a dead rank.
+  if (!failed() && broken != 0 && Clock::now() - Clock::time_point(Clock::duration(broken)) > kSilent) {
+    fail("a connection to another rank broke: " + broken_why);
+  }
   if (failed()) {
     raise(reason());
   }
+}
+
+void State::broken(const std::string& why) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    broken_why = why;
+    broken_at.store(Clock::now().time_since_epoch().count(), std::memory_order_release);
+  });
 }
 
 void State::begin(Running running) {

@@ -30,6 +30,8 @@ class State {
   std::string reason() const;
   // Throws DistBackendError once the group has failed, or once nobody watches over it any more.
   void check();
+  // oneCCL works no more in this process. Every group fails in a while, if it does not find out before which rank died.
+  static void broken(const std::string& why);
   // Called by the group's thread while it waits, to move transfers on that run beside the collectives; says whether
   // there are any.
   std::function<bool()> idle;

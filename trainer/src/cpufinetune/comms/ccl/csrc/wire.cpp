@@ -1,17 +1,14 @@
 #include "wire.hpp"
 
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <future>
-#include <mutex>
 #include <thread>
 
 #include "calls.hpp"
+#include "outlive.hpp"
 
 namespace cft {
 namespace {
@@ -23,20 +20,6 @@ constexpr size_t kSmall = 16 << 10;
 constexpr int kTests = 100;
 constexpr auto kFarewell = std::chrono::seconds(5);
 
-// When the process ends, oneCCL waits for its worker, and a worker that sends to a dead peer never ends. Python has
-// finished by then: what is left out is the destruction of libraries.
-void end_without_oneccl() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    on_exit(
-        [](int status, void*) {
-          std::fflush(nullptr);
-          _exit(status);
-        },
-        nullptr);
-  });
-}
-
 }  // namespace
 
 std::string library_version() {
@@ -46,6 +29,7 @@ std::string library_version() {
 
 std::unique_ptr<Wire> Wire::connect(const c10::intrusive_ptr<c10d::Store>& store, const std::string& topic, int rank,
                                     int size, std::shared_ptr<State> state, Milliseconds timeout) {
+  outlive_worker();
   auto lasting = std::make_shared<Lasting>();
   lasting->kvs = std::make_shared<Kvs>(store, topic);
   auto done = std::make_shared<std::promise<void>>();
