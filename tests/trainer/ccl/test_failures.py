@@ -14,6 +14,7 @@ SOON = 10.0  # seconds
 AT_ONCE = 4.0
 SILENCE = 12.0  # a stopped rank 0 takes the store along, whose silence is noticed after 8
 WITHIN_CALL = 0.5
+LATE = 5.0  # a rank that has left is noticed after 2
 PAIRS = ((2, "flat"), (2, "shared"))
 
 
@@ -137,6 +138,12 @@ def test_a_rank_that_leaves_too_early_is_named(started: Any, gone: int) -> None:
         assert "error" not in world.ranks[gone].answer()
         assert_ends_well(world, [1 - gone])
         assert world.end([gone]) == [0]
+
+
+def test_a_rank_may_leave_when_it_has_done_its_part(started: Any) -> None:
+    (world,) = started([(3, "flat")])
+    assert world.call("failures.hand_in", late=LATE)[0] == [1.0, 2.0]
+    assert_ends_well(world, [0])
 
 
 def test_wrong_calls_are_refused_and_do_no_harm(world: Any) -> None:

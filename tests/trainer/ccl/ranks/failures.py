@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tests.trainer.ccl.ranks.context import leave
 from torch import distributed
 from torch.distributed import ReduceOp
 
@@ -45,6 +46,22 @@ def receive(context: Context, source: int) -> None:
     """Wait for a message that never comes."""
     del context
     distributed.recv(torch.empty(10), source)
+
+
+def hand_in(context: Context, late: float) -> list[float]:
+    """Rank 0 receives from everyone in turn; each leaves when it has sent, the last one begins `late` seconds later."""
+    if context.rank == context.size - 1:
+        time.sleep(late)
+    if context.rank != 0:
+        distributed.send(torch.full((LARGE,), float(context.rank)), 0)
+        leave(context)
+        return []
+    received = []
+    for peer in range(1, context.size):
+        tensor = torch.empty(LARGE)
+        distributed.recv(tensor, peer)
+        received.append(float(tensor[-1]))
+    return received
 
 
 def hurry_away(context: Context) -> None:

@@ -135,7 +135,7 @@ WorkPtr CclBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options)
   const bool root = options.rootRank == rank_;
   return submit({c10d::OpType::REDUCE, "ccl:reduce", "reduce"}, {tensor}, {tensor}, options.timeout, [=, this] {
     // The others' tensors stay as they are.
-    std::vector<char> copy = root ? std::vector<char>() : joined({tensor});
+    const Scratch copy = joined(root ? Tensors{} : Tensors{tensor});
     void* const data = root ? tensor.mutable_data_ptr() : copy.data();
     group_->all_reduce(data, tensor.numel(), element, reduction, Compression::kNone);
     if (average && root) {
@@ -190,7 +190,7 @@ WorkPtr CclBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& input
   const bool average = options.reduceOp == c10d::ReduceOp::AVG;
   return submit({c10d::OpType::REDUCE_SCATTER, "ccl:reduce_scatter", "reduce_scatter"}, list, {output},
                 options.timeout, [=, this] {
-                  const std::vector<char> flat = joined(list);
+                  const Scratch flat = joined(list);
                   void* const out = output.mutable_data_ptr();
                   group_->wire().reduce_scatter(flat.data(), out, output.numel(), element, reduction);
                   if (average) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "kvs.hpp"
 #include "state.hpp"
@@ -44,6 +45,9 @@ Event start(const char* what, Call call) {
 struct Wire::Lasting {
   std::shared_ptr<Kvs> kvs;
   std::unique_ptr<ccl::communicator> communicator;
+  // Reused from call to call; see `all_reduce` for why two and three.
+  std::vector<char> received[2];
+  std::vector<char> packed[3];
 };
 
 }  // namespace cft

@@ -48,6 +48,8 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, M
   wire_ = Wire::connect(connection_, "wire", rank, size, state_, timeout);
   transfers_ = Wire::connect(connection_, "transfers", rank, size, state_, timeout);
   share(*board, timeout);
+  // Forming may have taken longer than the store may be silent.
+  state_->heard();
   watchdog_ = std::make_unique<Watchdog>(state_, std::move(board));
 }
 
@@ -111,10 +113,13 @@ void Group::share(Board& board, Milliseconds timeout) {
 
 Group::~Group() {
   const bool answered = watchdog_->stop();
-  leaders_.reset();
-  transfers_.reset();
-  wire_.reset();
-  if (state_->failed() || !answered) {
+  if (state_->failed()) {
+    // oneCCL may still write into it.
+    shared_.release();
+    return;
+  }
+  Wire::part({&leaders_, &transfers_, &wire_});
+  if (!answered) {
     return;
   }
   // Rank 0 takes the store along when it goes.

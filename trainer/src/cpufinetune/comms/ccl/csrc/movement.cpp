@@ -37,7 +37,7 @@ WorkPtr CclBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, co
   check_equal(list[rank_], input);
   return submit({c10d::OpType::ALLGATHER, "ccl:all_gather", "all_gather"}, {input}, list, options.timeout,
                 [=, this] {
-                  std::vector<char> flat(total(bytes_of(list)));
+                  const Scratch flat(total(bytes_of(list)));
                   group_->wire().all_gather(input.const_data_ptr(), flat.data(), bytes_of(list));
                   spread(flat, list);
                 });
@@ -80,7 +80,7 @@ WorkPtr CclBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const
   return submit({c10d::OpType::GATHER, "ccl:gather", "gather"}, {input}, list, options.timeout, [=, this] {
     std::vector<size_t> outgoing(size_), incoming = list.empty() ? std::vector<size_t>(size_) : bytes_of(list);
     outgoing[root] = bytes_of(input);
-    std::vector<char> flat(total(incoming));
+    const Scratch flat(total(incoming));
     group_->wire().all_to_all(input.const_data_ptr(), outgoing, flat.data(), incoming);
     spread(flat, list);
   });
@@ -100,7 +100,7 @@ WorkPtr CclBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, cons
   return submit({c10d::OpType::SCATTER, "ccl:scatter", "scatter"}, list, {output}, options.timeout, [=, this] {
     std::vector<size_t> outgoing = list.empty() ? std::vector<size_t>(size_) : bytes_of(list), incoming(size_);
     incoming[root] = bytes_of(output);
-    const std::vector<char> flat = joined(list);
+    const Scratch flat = joined(list);
     group_->wire().all_to_all(flat.data(), outgoing, output.mutable_data_ptr(), incoming);
   });
 }
@@ -112,8 +112,8 @@ WorkPtr CclBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   check_equal(outputs[rank_], inputs[rank_]);
   return submit({c10d::OpType::ALLTOALL, "ccl:all_to_all", "all_to_all"}, inputs, outputs, options.timeout,
                 [inputs, outputs, this] {
-                  const std::vector<char> outgoing = joined(inputs);
-                  std::vector<char> incoming(total(bytes_of(outputs)));
+                  const Scratch outgoing = joined(inputs);
+                  const Scratch incoming(total(bytes_of(outputs)));
                   group_->wire().all_to_all(outgoing.data(), bytes_of(inputs), incoming.data(), bytes_of(outputs));
                   spread(incoming, outputs);
                 });

@@ -18,7 +18,8 @@ class Shared {
  public:
   // The first local rank makes the segment and gives it a name; throws with the cure if /dev/shm has no room.
   static std::string create(size_t ranks);
-  // All local ranks map it; once all have, the first one calls `forget`, and a killed rank leaves nothing behind.
+  // All local ranks map it; once all have, the first one calls `forget`: from then on a killed rank leaves nothing
+  // behind.
   Shared(const std::string& name, size_t local_rank, size_t ranks, State& state);
   static void forget(const std::string& name);
   ~Shared();

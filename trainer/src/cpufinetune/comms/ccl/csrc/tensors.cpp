@@ -36,8 +36,8 @@ size_t total(const std::vector<size_t>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), size_t{0});
 }
 
-std::vector<char> joined(const std::vector<at::Tensor>& tensors) {
-  std::vector<char> bytes(total(bytes_of(tensors)));
+Scratch joined(const std::vector<at::Tensor>& tensors) {
+  Scratch bytes(total(bytes_of(tensors)));
   char* to = bytes.data();
   for (const auto& tensor : tensors) {
     std::memcpy(to, tensor.const_data_ptr(), tensor.nbytes());
@@ -46,7 +46,7 @@ std::vector<char> joined(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-void spread(const std::vector<char>& bytes, const std::vector<at::Tensor>& tensors) {
+void spread(const Scratch& bytes, const std::vector<at::Tensor>& tensors) {
   const char* from = bytes.data();
   for (const auto& tensor : tensors) {
     std::memcpy(tensor.mutable_data_ptr(), from, tensor.nbytes());

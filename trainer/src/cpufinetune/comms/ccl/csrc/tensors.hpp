@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "scratch.hpp"
+
 namespace cft {
 
 // Throws a ValueError that says what is wrong with it.
@@ -20,8 +22,8 @@ std::vector<size_t> bytes_of(const std::vector<at::Tensor>& tensors);
 size_t total(const std::vector<size_t>& bytes);
 
 // All bytes in the order of the list, and back.
-std::vector<char> joined(const std::vector<at::Tensor>& tensors);
-void spread(const std::vector<char>& bytes, const std::vector<at::Tensor>& tensors);
+Scratch joined(const std::vector<at::Tensor>& tensors);
+void spread(const Scratch& bytes, const std::vector<at::Tensor>& tensors);
 
 // Such as `25.0 MiB of Float`.
 std::string describe(const std::vector<at::Tensor>& tensors);

@@ -20,7 +20,17 @@ std::string beat_key(int rank) {
 }
 
 const char* const kFailure = "failure";
-const char* const kLeft = "left";
+// Before the number of the last collective that a rank took part in.
+const std::string kLeft = "left ";
+
+bool has_left(const std::string& beat) {
+  return beat.rfind(kLeft, 0) == 0;
+}
+
+// The number of the last collective that a rank has begun or ended.
+uint64_t reached(const std::string& beat) {
+  return std::strtoull(beat.c_str() + (has_left(beat) ? kLeft.size() : 0), nullptr, 10);
+}
 
 }  // namespace
 
@@ -53,8 +63,8 @@ void Watchdog::Shared::tick(uint64_t count) {
     board->set(kFailure, state->reason());
     told = true;
   }
-  const uint64_t reached = running.sequence != 0 && running.peer < 0 ? running.sequence : state->finished();
-  board->set(beat_key(state->rank), std::to_string(reached) + " " + std::to_string(count));
+  const uint64_t number = running.sequence != 0 && running.peer < 0 ? running.sequence : state->finished();
+  board->set(beat_key(state->rank), std::to_string(number) + " " + std::to_string(count));
   const auto now = Clock::now();
   if (running.sequence == 0 || state->failed()) {
     seen.clear();
@@ -69,8 +79,7 @@ void Watchdog::Shared::tick(uint64_t count) {
 std::string Watchdog::Shared::absent(uint64_t sequence) {
   std::vector<int> ranks;
   for (int peer = 0; peer < state->size; ++peer) {
-    const std::string value = board->get(beat_key(peer)).value_or("0");
-    if (peer != state->rank && (value == kLeft || std::strtoull(value.c_str(), nullptr, 10) < sequence)) {
+    if (peer != state->rank && reached(board->get(beat_key(peer)).value_or("0")) < sequence) {
       ranks.push_back(peer);
     }
   }
@@ -85,14 +94,18 @@ void Watchdog::Shared::look(const State::Running& running) {
   }
   const auto now = Clock::now();
   for (int peer = 0; peer < state->size; ++peer) {
-    if (peer == state->rank) {
+    if (peer == state->rank || (running.peer >= 0 && peer != running.peer)) {
       continue;
     }
     const std::string value = board->get(beat_key(peer)).value_or("");
     auto [entry, fresh] = seen.try_emplace(peer, Seen{value, now});
     if (entry->second.value != value) {
       entry->second = {value, now};
-    } else if (value == kLeft && now - entry->second.at > kLong) {
+    } else if (has_left(value)) {
+      // It may have done its part of this operation already.
+      if (now - entry->second.at <= kLong || (running.peer < 0 && reached(value) >= running.sequence)) {
+        continue;
+      }
       state->fail(running.what + ": " + state->names[peer] + " has left the group");
       return;
     } else if (now - entry->second.at > kDead) {
@@ -128,7 +141,7 @@ void Watchdog::run(const std::shared_ptr<Shared>& shared) {
     if (shared->state->failed() && !shared->told) {
       shared->board->set(kFailure, shared->state->reason());
     } else {
-      shared->board->set(beat_key(shared->state->rank), kLeft);
+      shared->board->set(beat_key(shared->state->rank), kLeft + std::to_string(shared->state->finished()));
     }
     lock.lock();
   } catch (const std::exception& error) {

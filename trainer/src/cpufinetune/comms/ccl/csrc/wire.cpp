@@ -61,15 +61,22 @@ Wire::Wire(int rank, int size, std::shared_ptr<State> state, std::shared_ptr<Las
     : rank_(rank), size_(size), state_(std::move(state)), lasting_(std::move(lasting)) {}
 
 Wire::~Wire() {
+  if (lasting_) {
+    new std::shared_ptr<Lasting>(lasting_);
+    end_without_oneccl();
+  }
+}
+
+void Wire::part(std::initializer_list<std::unique_ptr<Wire>*> wires) {
+  auto* kept = new std::vector<std::shared_ptr<Lasting>>;
+  for (auto* wire : wires) {
+    if (*wire) {
+      kept->push_back(std::move((*wire)->lasting_));
+    }
+  }
   auto done = std::make_shared<std::promise<void>>();
   auto future = done->get_future();
-  auto* kept = new std::shared_ptr<Lasting>(lasting_);
-  if (state_->failed()) {
-    end_without_oneccl();
-    return;
-  }
   std::thread([kept, done] {
-    (*kept)->communicator.reset();
     delete kept;
     done->set_value();
   }).detach();
@@ -164,13 +171,13 @@ Wire::Chunk Wire::prepare(void* data, size_t number, size_t count, Element eleme
     chunk.offset = peer == rank_ ? begin : chunk.offset;
   }
   if (packed) {
-    auto& buffer = packed_[number % 3];
+    auto& buffer = lasting_->packed[number % 3];
     buffer.resize(std::max(buffer.size(), count * size_of(Element::kBFloat16)));
     to_bfloat16(static_cast<const float*>(data), buffer.data(), count);
     chunk.element = Element::kBFloat16;
     chunk.data = buffer.data();
   }
-  auto& buffer = received_[number % 2];
+  auto& buffer = lasting_->received[number % 2];
   buffer.resize(std::max(buffer.size(), chunk.counts[rank_] * size_of(chunk.element) * size_));
   chunk.received = buffer.data();
   return chunk;
@@ -188,7 +195,7 @@ void Wire::all_reduce(const Pieces& pieces, Element element, Reduction reduction
   };
   const auto close = [&](size_t number) {
     if (packed) {
-      from_bfloat16(packed_[number % 3].data(), static_cast<float*>(data[number]), pieces.count(number));
+      from_bfloat16(lasting_->packed[number % 3].data(), static_cast<float*>(data[number]), pieces.count(number));
     }
     pieces.close(number);
   };
@@ -217,7 +224,7 @@ void Wire::all_reduce(const Pieces& pieces, Element element, Reduction reduction
 
 void Wire::gather_and_reduce(void* data, size_t count, Element element, Reduction reduction) {
   const size_t bytes = count * size_of(element);
-  auto& all = received_[0];
+  auto& all = lasting_->received[0];
   all.resize(std::max(all.size(), bytes * size_));
   all_gather(data, all.data(), std::vector<size_t>(size_, bytes));
   std::vector<const void*> rows(size_);
@@ -229,7 +236,7 @@ void Wire::gather_and_reduce(void* data, size_t count, Element element, Reductio
 
 void Wire::reduce_scatter(const void* in, void* out, size_t count, Element element, Reduction reduction) {
   const std::vector<size_t> bytes(size_, count * size_of(element));
-  std::vector<char> received(bytes[0] * size_);
+  const Scratch received(bytes[0] * size_);
   all_to_all(in, bytes, received.data(), bytes);
   std::vector<const void*> rows(size_);
   for (int peer = 0; peer < size_; ++peer) {
@@ -262,9 +269,9 @@ void Wire::all_to_all(const void* in, const std::vector<size_t>& in_bytes, void*
 }
 
 void Wire::barrier() {
-  uint8_t token = 0;
-  std::vector<uint8_t> all(size_);
-  all_gather(&token, all.data(), std::vector<size_t>(size_, 1));
+  const Scratch token(1), all(size_);
+  *token.data() = 0;
+  all_gather(token.data(), all.data(), std::vector<size_t>(size_, 1));
 }
 
 }  // namespace cft

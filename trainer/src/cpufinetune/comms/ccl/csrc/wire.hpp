@@ -4,6 +4,7 @@
 #include <oneapi/ccl.hpp>
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <vector>
@@ -29,8 +30,10 @@ class Wire {
   // Collective over `size` ranks, which meet by `topic`. Blocks; throws after `timeout`.
   static std::unique_ptr<Wire> connect(const c10::intrusive_ptr<c10d::Store>& store, const std::string& topic, int rank,
                                        int size, std::shared_ptr<State> state, Milliseconds timeout);
-  // Waits for the peers for a moment; after a failure everything is left as it is, since oneCCL would crash.
+  // Leaves everything as it is, since oneCCL crashes where a peer has failed.
   ~Wire();
+  // The regular end, in the same order on all ranks: waits for the peers for a moment, for all wires together.
+  static void part(std::initializer_list<std::unique_ptr<Wire>*> wires);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -72,16 +75,13 @@ class Wire {
   const int rank_;
   const int size_;
   const std::shared_ptr<State> state_;
-  const std::shared_ptr<Lasting> lasting_;
+  std::shared_ptr<Lasting> lasting_;
   // Transfers to (true) or from a peer that were asked for and that have ended.
   struct Turns {
     uint64_t taken = 0;
     uint64_t ended = 0;
   };
   std::map<std::pair<int, bool>, std::shared_ptr<Turns>> turns_;
-  // Reused from call to call; see `all_reduce` for why two and three.
-  std::vector<char> received_[2];
-  std::vector<char> packed_[3];
 };
 
 // The library's version, such as 2021.16.2.
