@@ -105,6 +105,16 @@ def test_ranks_that_all_can_use_oneccl(join: Join) -> None:
             "rank 1: CCL_ROOT leads to /nonexistent, which has no lib/libccl.so.1",
             id="a CCL_ROOT that leads nowhere",
         ),
+        pytest.param(
+            Different(environment={"BREAK": "group"}),
+            "rank 1: no more threads for",
+            id="a group that fails on one rank",
+        ),
+        pytest.param(
+            Different(environment={"BREAK": "sum"}),
+            "rank 1: all-reduce gave 1 instead of 3",
+            id="a sum that is wrong on one rank",
+        ),
     ],
 )
 def test_one_rank_that_cannot_takes_all_to_gloo(join: Join, other: Different, words: str) -> None:

@@ -18,7 +18,6 @@ from cpufinetune.comms.network import Network, measure
 
 # Where the order of additions depends on a value's place in its bucket, the buckets must be the same in every attempt.
 FIXED_BUCKET_MIB = 25
-_COMPRESSED = {True: "BFloat16, added in float32 and rounded once", False: "BFloat16, rounded after each addition"}
 
 
 @dataclass(slots=True)
@@ -122,7 +121,7 @@ class GradientSync:
             return {}
         found: dict[str, object] = {
             "bucketMiB": self.bucket_mib,
-            "compression": _COMPRESSED[self.choice.binding == OURS] if self.compress else "None",
+            "compression": self._compression(),
         }
         if self.network is not None:
             found["delaySeconds"] = self.network.delay_seconds
@@ -131,6 +130,15 @@ class GradientSync:
         if self.choice.environment:
             found["environment"] = self.choice.environment
         return found
+
+    def _compression(self) -> str:
+        if not self.compress:
+            return "None"
+        if self.choice.binding != OURS:
+            return "BFloat16, rounded after each addition"
+        if "over oneCCL" not in backend.topology():
+            return "None, nothing leaves the node"
+        return "BFloat16, added in float32 and rounded once"
 
 
 def word_embeddings(model: Any) -> tuple[str, torch.Tensor | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
 import socket
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,20 @@ from torch import distributed
 
 from cpufinetune.comms.ccl import backend, environment, locate
 from cpufinetune.comms.ccl.locate import CclError
-from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, agree
+from cpufinetune.comms.choice import OURS, SINGLE, Choice, agree
 from cpufinetune.errors import AttemptError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cpufinetune.train.settings import RankSettings
 
 BACKLOG = 4096
 # A collective that takes longer is dead; a hang is found earlier, by the launcher's stall clock.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+# For the first sum, of sixteen bytes: the ranks have just met.
+PROOF_TIMEOUT = timedelta(minutes=2)
+LEAVE_TIMEOUT = timedelta(seconds=10)
 
 
 def join(settings: RankSettings) -> Choice:
@@ -43,16 +49,17 @@ def join(settings: RankSettings) -> Choice:
         if choice.backend == "ccl":
             choice = _try(store, choice, settings)
         if settings.insist and choice.backend != "ccl":
+            _take_leave(store, settings)
             raise AttemptError("BackendFailed", f"spec.node.backend is CCL: {choice.reason}", "use Auto or Gloo")
         if choice.backend == "gloo":
-            leave()
+            _start_over()
             _form(distributed.PrefixStore("gloo", store), choice, settings)  # type: ignore[attr-defined]
+            verify(settings.rank, settings.world_size)
     except (RuntimeError, ValueError, OSError) as error:
         raise AttemptError(
             "JoinFailed",
             f"rank {settings.rank} could not join at {settings.master_address}:{settings.master_port}: {error}",
         ) from error
-    verify(settings.rank, settings.world_size)
     return choice
 
 
@@ -62,26 +69,26 @@ def load(settings: RankSettings) -> Choice:
     if choice.backend != "ccl":
         return choice
     try:
-        variables = ccl_variables(settings)
+        variables = ccl_variables(settings, choice.binding)
         if choice.binding == OURS:
             backend.register(Path(choice.library), variables)
         else:
-            os.environ.update(variables)
-            # Importing it is what makes it known to torch.distributed.
-            importlib.import_module(OFFICIAL)
+            backend.register_official(choice.binding, variables)
     except (CclError, ImportError, OSError) as error:
-        return Choice("gloo", str(error).splitlines()[0])
-    return replace(choice, environment=variables)
+        return Choice("gloo", _first_line(error))
+    # What somebody has set by hand is in force instead of ours.
+    return replace(choice, environment={name: os.environ[name] for name in variables})
 
 
-def ccl_variables(settings: RankSettings) -> dict[str, str]:
+def ccl_variables(settings: RankSettings, binding: str) -> dict[str, str]:
     """Return the environment of oneCCL in this rank.
 
     Raises:
-        CclError: there is no usable oneCCL.
+        CclError: there is no usable oneCCL for our own binding.
     """
     return environment.variables(
-        locate.find(),
+        # The official one brings its own.
+        locate.find() if binding == OURS else None,
         interface=settings.interface,
         local_rank=settings.local_rank,
         local_world_size=settings.local_world_size,
@@ -106,14 +113,33 @@ def _exchange(store: Any, topic: str, mine: Choice, settings: RankSettings) -> l
     return [Choice.decode(store.get(f"{topic}/{rank}").decode()) for rank in range(settings.world_size)]
 
 
+def _take_leave(store: Any, settings: RankSettings) -> None:
+    """End without a group: rank 0 takes the store along, in which others may be reading why."""
+    store.set(f"leave/{settings.rank}", "")
+    if settings.rank == 0:
+        # Whoever does not answer has other troubles, and tells of them.
+        with contextlib.suppress(RuntimeError):
+            store.wait([f"leave/{rank}" for rank in range(settings.world_size)], LEAVE_TIMEOUT)
+
+
 def _try(store: Any, choice: Choice, settings: RankSettings) -> Choice:
-    """Form the group over oneCCL; return the choice, or gloo if that failed on any rank."""
+    """Form the group over oneCCL and prove it; return the choice, or gloo if either failed on any rank."""
+    ccl = distributed.PrefixStore("ccl", store)  # type: ignore[attr-defined]  # exported at run time only
+    agreed = _attempt(store, "formed", choice, settings, partial(_form, ccl, choice, settings))
+    if agreed.backend == "ccl":
+        # Not before: the reason is theirs who failed to form it, not theirs who then waited for them.
+        agreed = _attempt(store, "proven", choice, settings, partial(verify, settings.rank, settings.world_size))
+    return agreed
+
+
+def _attempt(store: Any, topic: str, choice: Choice, settings: RankSettings, step: Callable[[], None]) -> Choice:
+    """Do it; return the choice, or gloo with the reason if it failed on any rank."""
     outcome = choice
     try:
-        _form(distributed.PrefixStore("ccl", store), choice, settings)  # type: ignore[attr-defined]
-    except (RuntimeError, ValueError) as error:
-        outcome = Choice("gloo", str(error).splitlines()[0])
-    return agree(_exchange(store, "outcome", outcome, settings))
+        step()
+    except (RuntimeError, ValueError, AttemptError) as error:
+        outcome = Choice("gloo", _first_line(error))
+    return agree(_exchange(store, topic, outcome, settings))
 
 
 def _form(store: Any, choice: Choice, settings: RankSettings) -> None:
@@ -124,6 +150,20 @@ def _form(store: Any, choice: Choice, settings: RankSettings) -> None:
         world_size=settings.world_size,
         timeout=COLLECTIVE_TIMEOUT,
     )
+
+
+def _start_over() -> None:
+    """Forget a group that did not work out, so that the next one has the same name on all ranks.
+
+    torch counts the groups it is asked for, also one that fails on some ranks only, and names the next one by it.
+    """
+    leave()
+    distributed.distributed_c10d._world.group_count = 0  # noqa: SLF001 - no other way
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _listen(settings: RankSettings) -> int:
@@ -139,10 +179,22 @@ def _listen(settings: RankSettings) -> int:
 def verify(rank: int, world_size: int) -> None:
     """Sum known values over all ranks and compare."""
     probe = torch.tensor([rank + 1, 1], dtype=torch.float64)
-    distributed.all_reduce(probe)
+    options = distributed.AllreduceOptions()
+    options.timeout = PROOF_TIMEOUT
+    chosen: Any = distributed.group.WORLD
+    chosen.allreduce([probe], options).wait()
     expected = torch.tensor([world_size * (world_size + 1) / 2, world_size], dtype=torch.float64)
     if not torch.equal(probe, expected):
         raise AttemptError("WrongSum", f"all-reduce gave {probe.tolist()} instead of {expected.tolist()}")
+
+
+def part() -> None:
+    """Wait for all ranks, then leave: who goes while others are busy is waited for in vain."""
+    if distributed.is_initialized():
+        # Whoever is missing has other troubles, and tells of them.
+        with contextlib.suppress(RuntimeError):
+            distributed.barrier()
+        leave()
 
 
 def leave() -> None:

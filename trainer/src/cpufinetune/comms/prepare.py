@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from cpufinetune.comms.ccl import backend, locate, selftest
 from cpufinetune.comms.ccl import compile as compiling
-from cpufinetune.comms.ccl import locate, selftest
 from cpufinetune.comms.ccl.locate import CclError
 from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, official
 
@@ -83,11 +85,13 @@ def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
         return Choice("gloo", "asked for")
     first = official(metadata.version("torch"), _installed())
     if isinstance(first, Choice):
-        return first
+        with contextlib.suppress(CclError):  # Ours may do where it fails.
+            selftest.run(partial(backend.register_official, OFFICIAL), None, scratch)
+            return first
     try:
         oneccl = locate.find()
         library = compiling.ensure()
-        selftest.run(library, oneccl, scratch)
+        selftest.run(partial(backend.register, library), oneccl, scratch)
     except CclError as error:
         return Choice("gloo", f"{error.message}; {error.fix}" if error.fix else error.message)
     return Choice("ccl", f"oneCCL {oneccl.version} ({oneccl.source}) passed a test", OURS, str(library))

@@ -106,7 +106,8 @@ def _train(job: Job, settings: RankSettings, emit: Emitter) -> None:
     run.trainer.train()
     run.finish()
     emit.phase("Done")
-    group.leave()
+    with emit.beating():
+        group.part()
 
 
 class _StopRequest:

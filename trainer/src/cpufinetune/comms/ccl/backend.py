@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -61,20 +62,39 @@ def register(path: Path, variables: Mapping[str, str]) -> Any:
     Raises:
         CclError: it does not load, or oneCCL would hang with these variables.
     """
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
-    environment.check(dict(os.environ), interfaces=(name for _, name in socket.if_nameindex()), cpuset=_cpuset())
+    _set(variables)
     module = load(path)
     if NAME not in distributed.Backend.backend_list:
         distributed.Backend.register_backend(NAME, _creator(module), devices=["cpu"])
     return module
 
 
+def register_official(name: str, variables: Mapping[str, str]) -> None:
+    """Import the official binding, which makes itself known to torch.distributed as `ccl`.
+
+    Args:
+        name: of its module.
+        variables: see `register`.
+
+    Raises:
+        CclError: oneCCL would hang with these variables.
+        ImportError: it is not installed, or not for this torch.
+    """
+    _set(variables)
+    importlib.import_module(name)
+
+
+def _set(variables: Mapping[str, str]) -> None:
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+    environment.check(dict(os.environ), interfaces=(name for _, name in socket.if_nameindex()), cpuset=_cpuset())
+
+
 def _cpuset() -> set[int]:
     """CPUs of the container: a rank is pinned to some of them already, its worker may use others."""
     before = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
         return os.sched_getaffinity(0)
     finally:
         os.sched_setaffinity(0, before)

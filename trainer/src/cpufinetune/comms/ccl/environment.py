@@ -32,12 +32,12 @@ def worker_cpus(layout: Layout) -> tuple[int, ...]:
 
 
 def variables(
-    oneccl: OneCcl, *, interface: str, local_rank: int, local_world_size: int, workers: Sequence[int]
+    oneccl: OneCcl | None, *, interface: str, local_rank: int, local_world_size: int, workers: Sequence[int]
 ) -> dict[str, str]:
     """Return the variables of one rank.
 
     Args:
-        oneccl: where the libraries are.
+        oneccl: where the libraries are; None if the binding brings them.
         interface: the network interface, such as eth0; `lo` within a machine.
         local_rank: the rank's number on its node.
         local_world_size: ranks on the node.
@@ -57,9 +57,11 @@ def variables(
         "CCL_WORKER_COUNT": str(WORKERS),
         # The default is the last cores of the whole machine, which a pod may not use.
         "CCL_WORKER_AFFINITY": ",".join(map(str, workers)),
+        # A worker that looks for messages shares its core with computation, or with other ranks' workers.
+        "CCL_YIELD": "sched_yield",
         "CCL_LOG_LEVEL": "error",
     }
-    if oneccl.fabric is not None:
+    if oneccl is not None and oneccl.fabric is not None:
         found["CCL_OFI_LIBRARY_PATH"] = str(oneccl.fabric)
         found["FI_PROVIDER_PATH"] = str(oneccl.fabric.parent)
     return found

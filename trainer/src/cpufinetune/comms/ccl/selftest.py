@@ -17,6 +17,7 @@ from cpufinetune.comms.ccl import backend, environment
 from cpufinetune.comms.ccl.locate import CclError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from cpufinetune.comms.ccl.locate import OneCcl
@@ -28,15 +29,24 @@ PAUSE = 0.01
 COUNT = 100_003  # elements: several messages, and no round number
 
 
-def run(library: Path, oneccl: OneCcl, scratch: Path) -> None:
+# Depends on the test alone, not on what somebody has set by hand for the ranks, which have the rest in common with it.
+FORCED = ("CCL_LOCAL_RANK", "CCL_LOCAL_SIZE", "CCL_WORKER_AFFINITY", "FI_TCP_IFACE", "CCL_KVS_IFACE")
+
+
+def run(register: Callable[[Mapping[str, str]], object], oneccl: OneCcl | None, scratch: Path) -> None:
     """Run the test in forked processes; the calling one must have a single thread.
+
+    Args:
+        register: makes `ccl` known to torch.distributed; it is given the variables that the test would like to set.
+        oneccl: where the libraries are; None if the binding brings them.
+        scratch: folder for the meeting of the two.
 
     Raises:
         CclError: with what the processes died of.
     """
     meeting = scratch / f".selftest-{os.getpid()}"
     outputs = [scratch / f"{meeting.name}-{rank}" for rank in range(RANKS)]
-    children = [_fork(library, oneccl, meeting, rank, output) for rank, output in enumerate(outputs)]
+    children = [_fork(register, oneccl, meeting, rank, output) for rank, output in enumerate(outputs)]
     try:
         statuses = _wait(children)
         errors = [output.read_text(encoding="utf-8") if output.exists() else "" for output in outputs]
@@ -52,13 +62,15 @@ def run(library: Path, oneccl: OneCcl, scratch: Path) -> None:
             raise CclError("SelfTestFailed", f"a test of oneCCL failed: {error or f'exit code {status}'}")
 
 
-def _fork(library: Path, oneccl: OneCcl, meeting: Path, rank: int, output: Path) -> int:
+def _fork(
+    register: Callable[[Mapping[str, str]], object], oneccl: OneCcl | None, meeting: Path, rank: int, output: Path
+) -> int:
     pid = os.fork()
     if pid != 0:
         return pid
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        _test(library, oneccl, meeting, rank)
+        _test(register, oneccl, meeting, rank)
     except BaseException as error:  # noqa: BLE001 - a forked process must not return into its parent's code
         lines = str(error).strip().splitlines()
         output.write_text(lines[0] if lines else type(error).__name__, encoding="utf-8")
@@ -88,13 +100,13 @@ def _wait(children: list[int]) -> list[int | None]:
     return [statuses[child] for child in children]
 
 
-def _test(library: Path, oneccl: OneCcl, meeting: Path, rank: int) -> None:
+def _test(register: Callable[[Mapping[str, str]], object], oneccl: OneCcl | None, meeting: Path, rank: int) -> None:
     # Over oneCCL, not through memory; on loopback, which is always there.
     os.environ["CPUFINETUNE_SHARED_MEMORY"] = "0"
     worker = [min(os.sched_getaffinity(0))] * RANKS
     variables = environment.variables(oneccl, interface="lo", local_rank=rank, local_world_size=RANKS, workers=worker)
-    os.environ.update(variables)
-    backend.register(library, variables)
+    os.environ.update({name: variables[name] for name in FORCED})
+    register(variables)
     store = distributed.FileStore(str(meeting), RANKS)  # type: ignore[attr-defined]  # exported at run time only
     distributed.init_process_group(
         backend.NAME, store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=LIMIT)
