@@ -101,8 +101,7 @@ def test_a_preload_that_is_not_there_is_a_note() -> None:
 @pytest.mark.parametrize(
     ("options", "ranks", "status"),
     [
-        pytest.param("ro", "2", "problem", id="read-only, and two ranks need it"),
-        pytest.param("ro", "1", "note", id="read-only, and one rank does not"),
+        pytest.param("ro", "2", "note", id="read-only"),
         pytest.param("size=64m", "2", "note", id="a container's default"),
         pytest.param("size=1g", "2", "ok", id="a large one"),
     ],

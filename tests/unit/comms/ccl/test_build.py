@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from cpufinetune.comms.ccl import build, locate
+from cpufinetune.comms.ccl.locate import CclError
 
 ONECCL = locate.OneCcl(Path("/ccl/lib/libccl.so.1"), None, "CCL_ROOT", "2021.16.2", None)
 
@@ -87,3 +88,20 @@ def test_the_cache_is_below_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert build.cache() == Path("/home/somebody/.cache/cpufinetune/ccl")
+
+
+def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "somewhere")
+    with pytest.raises(CclError, match="no home folder"):
+        build.cache()
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_a_backend_that_others_can_replace_is_not_taken(places: tuple[Path, Path], mode: int) -> None:
+    compiled = put(places[1])
+    compiled.parent.chmod(mode)
+    assert build.built(ONECCL) is None
+    compiled.parent.chmod(0o755)
+    assert build.built(ONECCL) == compiled
+    compiled.chmod(mode)
+    assert build.built(ONECCL) is None

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 TRAINER = "trainer"
 IPEX = ("intel-extension-for-pytorch",)
 BINDINGS = ("oneccl-bind-pt", "oneccl-bindings-for-pytorch")
-COMPILERS = ("c++", "g++", "clang++")
 ACCELERATORS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 OPENMP = ("libgomp*.so*", "libiomp5*.so*", "libomp*.so*")
 NEEDED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*>=\s*(?P<lowest>[0-9.]+)")
@@ -79,7 +78,7 @@ def parse_torch(text: str, otherwise: str, openmp: tuple[str, ...]) -> Torch:
 
 def ccl(environ: Mapping[str, str]) -> Ccl:
     """Look for oneCCL and the backend over it."""
-    compiler = next(filter(None, map(shutil.which, [environ.get("CXX") or "", *COMPILERS])), "")
+    compiler = shutil.which(build.compiler(environ)) or ""
     try:
         found = locate.find(environ)
     except (CpuFineTuneError, OSError) as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch.utils import cpp_extension
@@ -22,6 +23,9 @@ FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-g0")
 BINDING = "module.cpp"
 LAST_LINES = 15
 WORK = ".compiling-"
+# Seconds for others to compile, or for one compiler. A job must not wait for ever for what it can do without.
+LONGEST = 600.0
+PAUSE = 0.2
 PYBIND11_NAMES = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
 
 
@@ -45,16 +49,33 @@ def ensure(folder: Path | None = None) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         with (parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (target / f"{build.MODULE}.so").is_file():
+            _await(lock)
+            if not build.trusted(target / f"{build.MODULE}.so"):
                 _compile(oneccl, parent, target)
     except OSError as error:
         raise CclError("NoCache", f"the backend cannot be kept in {parent}: {error}", "set XDG_CACHE_HOME") from error
     return target / f"{build.MODULE}.so"
 
 
+def _await(lock: IO[str]) -> None:
+    deadline = time.monotonic() + LONGEST
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise CclError(
+                    "CompilerBusy",
+                    f"another process has been compiling the oneCCL backend for {LONGEST:.0f} s",
+                    f"end the process that holds {lock.name}",
+                ) from None
+            time.sleep(PAUSE)
+        else:
+            return
+
+
 def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
-    compiler = os.environ.get("CXX") or "g++"
+    compiler = build.compiler()
     if shutil.which(compiler) is None:
         raise CclError(
             "NoCompiler",
@@ -75,6 +96,8 @@ def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
         out.mkdir()
         _run([_link(compiler, oneccl, work, out / f"{build.MODULE}.so")])
         # Whole or not at all: another process may look at any time.
+        for path, mode in ((out, 0o755), (out / f"{build.MODULE}.so", 0o644)):
+            path.chmod(mode)
         shutil.rmtree(target, ignore_errors=True)
         out.rename(target)
 
@@ -117,7 +140,14 @@ def _run(commands: list[list[str]]) -> None:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - compiler
         for command in commands
     ]
-    outputs = [process.communicate()[0] for process in running]
+    try:
+        outputs = [process.communicate(timeout=LONGEST)[0] for process in running]
+    except subprocess.TimeoutExpired as error:
+        for process in running:
+            process.kill()
+            process.wait()
+        message = f"compiling the oneCCL backend took more than {LONGEST:.0f} s"
+        raise CclError("CompilerFailed", message) from error
     for process, output in zip(running, outputs, strict=True):
         if process.returncode != 0:
             errors = [line for line in output.splitlines() if "error" in line] or output.splitlines()

@@ -53,16 +53,14 @@ def _memory(kernel: Kernel, ranks: int) -> Check:
 
 def _shared(facts: Facts, ranks: int) -> Check:
     name, shared, several = "shared memory", facts.kernel.shared_memory, max(ranks, 2)
-    # Ranks beyond the first cannot do without it; whether there will be any, one rank does not tell.
-    complain = problem if ranks > 1 else note
     if shared is None or shared.refusal:
         value = "no /dev/shm" if shared is None else f"cannot write to /dev/shm: {shared.refusal}"
-        return complain(name, value, f"oneCCL does not work for {several} ranks on a node", SIZE_SHARED)
+        return note(name, value, f"gradients of {several} ranks on a node go over TCP instead", SIZE_SHARED)
     value = f"{_bytes(shared.size)} in /dev/shm, {_bytes(shared.free)} free"
     wanted = shared_need(several)
     if shared.free < wanted:
-        cost = f"oneCCL needs {_bytes(wanted)} for {several} ranks on a node"
-        return (complain if facts.ccl.built else note)(name, value, cost, SIZE_SHARED)
+        cost = f"{several} ranks on a node need {_bytes(wanted)}; gradients go over TCP instead"
+        return note(name, value, cost, SIZE_SHARED)
     if shared.size <= DEFAULT_SHARED:
         cost = f"a container's default: {several} ranks take {_bytes(wanted)}; what shares more ends with a bus error"
         return note(name, value, cost, SIZE_SHARED)
