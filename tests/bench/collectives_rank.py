@@ -22,12 +22,14 @@ from cpufinetune.comms.gradients import GradientSync
 
 TOKENS = 30522
 LENGTH = 128
-WARM, STEPS = 2, 8
+WARM, STEPS = 2, 6
 
 
 def main() -> None:
     """Join, measure what the settings ask for, print."""
     settings = json.loads(sys.argv[1])
+    if settings["backend"] == "none":
+        settings = {**settings, "size": 1}
     rank, size = settings["rank"], settings["size"]
     os.sched_setaffinity(0, {settings["core"]})
     torch.set_num_threads(1)
@@ -100,7 +102,7 @@ def _steps(settings: dict[str, Any], choice: Choice) -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     generator = torch.Generator().manual_seed(1)
     shared = torch.randint(TOKENS, (settings["batch"] * settings["size"], LENGTH), generator=generator)
-    mine = shared[settings["rank"] :: settings["size"]]
+    mine = shared[settings["rank"] % settings["size"] :: settings["size"]]
     vocabulary = torch.unique(shared)
     precision = torch.autocast("cpu", dtype=torch.bfloat16) if settings["bf16"] else nullcontext()
     seconds, waits = [], []
