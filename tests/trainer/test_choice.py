@@ -92,7 +92,7 @@ def test_ranks_that_all_can_use_oneccl(join: Join) -> None:
         ),
         pytest.param(
             Different(environment={"CCL_WORKER_AFFINITY": "4095"}),
-            "rank 1: CCL_WORKER_AFFINITY is 4095: core 4095 is not one of this container's",
+            "rank 1: CCL_WORKER_AFFINITY is 4095: core 4095 is not one of this machine's or container's",
             id="a worker's core outside the cpuset",
         ),
         pytest.param(

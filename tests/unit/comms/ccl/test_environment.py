@@ -74,6 +74,6 @@ def test_an_interface_that_does_not_exist_is_refused(name: str, value: str) -> N
 
 @pytest.mark.parametrize(("value", "outside"), [("3", 3), ("0,9", 9), ("0-5", 2), (" 1 , 4-5", 4)])
 def test_a_core_of_somebody_else_is_refused(value: str, outside: int) -> None:
-    with pytest.raises(locate.CclError, match=f"core {outside} is not one of this container's") as caught:
+    with pytest.raises(locate.CclError, match=f"core {outside} is not one of this machine's or container's") as caught:
         environment.check({"CCL_WORKER_AFFINITY": value}, interfaces=(), cpuset=(0, 1))
     assert caught.value.reason == "WorkerOutsideCpuset"

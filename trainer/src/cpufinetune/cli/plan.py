@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cpufinetune.cores import Layout
 
 MIB = 1 << 20
+COMPRESSED = ", as bfloat16; whole, as float32, among ranks that share memory, simulated nodes too"
 
 
 def main(options: argparse.Namespace) -> ExitCode:
@@ -34,6 +35,7 @@ def main(options: argparse.Namespace) -> ExitCode:
     layout, share = places[0].layout, places[0].share
     ranks = len(layout.ranks)
     world = check_world(job, ranks)
+    backend, reason = outlook(job.spec.node.backend, world)
     preflight.check(job, workspace)
     with tempfile.TemporaryDirectory() as scratch:
         template = replace(workspace, output=Path(scratch)).template(job)
@@ -50,7 +52,6 @@ def main(options: argparse.Namespace) -> ExitCode:
         found = forecast(job, settings)
     lines = [f"node {place.index}: {line}" for place in places for line in describe(place.layout)]
     notes = sorted({note for place in places for note in place.layout.notes})
-    backend, reason = outlook(job.spec.node.backend, world)
     plan = {
         "layout": lines,
         "notes": notes,
@@ -59,6 +60,7 @@ def main(options: argparse.Namespace) -> ExitCode:
         "backend_reason": reason,
         "environment": {**thread_environment(layout.ranks[0]), **_ccl_variables(backend, layout)},
         **asdict(found),
+        "compression": COMPRESSED if job.spec.training.gradient_compression == "BFloat16" else "",
         "memory": {**asdict(found.memory), "total": found.memory.total},
     }
     print(json.dumps(plan, indent=2) if options.json else _text(job.name, plan))  # noqa: T201 - the answer
@@ -92,7 +94,7 @@ def _text(name: str, plan: dict[str, Any]) -> str:
         ("parameters", f"{plan['parameters'] / 1e6:.1f} M, {plan['trainable_parameters'] / 1e6:.2f} M trained"),
         ("memory", f"{memory['total'] / MIB:.0f} MiB a rank at its peak ({parts})"),
         ("limit", "none" if limit is None else f"{limit / MIB:.0f} MiB a rank"),
-        ("wire", f"{plan['wire_bytes'] / MIB:.1f} MiB sent by each rank in a step"),
+        ("wire", f"{plan['wire_bytes'] / MIB:.1f} MiB sent by each rank in a step{plan['compression']}"),
         ("checkpoint", f"{plan['checkpoint_bytes'] / MIB:.0f} MiB each"),
         ("environment", "\n".join(f"{name}={value}" for name, value in sorted(plan["environment"].items()))),
     ]

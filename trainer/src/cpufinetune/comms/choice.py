@@ -66,6 +66,9 @@ def outlook(wanted: Backend, world_size: int) -> tuple[str, str]:
     Args:
         wanted: the job's `spec.node.backend`.
         world_size: ranks of the job.
+
+    Raises:
+        CclError: the job insists on oneCCL, and there is none to be used.
     """
     if world_size == 1:
         return SINGLE.backend, SINGLE.reason
@@ -75,9 +78,17 @@ def outlook(wanted: Backend, world_size: int) -> tuple[str, str]:
         oneccl = locate.find()
         compiled = build.built(oneccl) is not None
     except locate.CclError as error:
+        if wanted == "CCL":
+            raise insisted(error.message, error.fix) from error
         return "gloo", error.message
+    otherwise = "the job fails" if wanted == "CCL" else "gloo"
     when = "compiled" if compiled else "to be compiled on first use, which takes a minute"
-    return "ccl", f"oneCCL {oneccl.version}, {oneccl.source}; {when}; gloo if its test fails"
+    return "ccl", f"oneCCL {oneccl.version}, {oneccl.source}; {when}; {otherwise} if its test fails"
+
+
+def insisted(reason: str, fix: str) -> locate.CclError:
+    """Return the error of a job that insists on oneCCL where there is none."""
+    return locate.CclError("BackendUnavailable", f"spec.node.backend is CCL: {reason}", fix or "use Auto or Gloo")
 
 
 def official(torch_version: str, binding_version: str | None) -> Choice | str:

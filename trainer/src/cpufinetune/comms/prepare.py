@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cpufinetune.comms.ccl import backend, locate, selftest
 from cpufinetune.comms.ccl import compile as compiling
 from cpufinetune.comms.ccl.locate import CclError
-from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, official
+from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, insisted, official
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ class Search:
         choice = Choice.read(self.scratch)
         if self.wanted == "CCL" and choice.backend == "gloo":
             reason, _, fix = choice.reason.partition("; ")
-            raise CclError("BackendUnavailable", f"spec.node.backend is CCL: {reason}", fix or "use Auto or Gloo")
+            raise insisted(reason, fix)
         return choice
 
 
@@ -89,6 +89,8 @@ def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
             selftest.run(partial(backend.register_official, OFFICIAL), None, scratch)
             return first
     try:
+        # What somebody has set by hand is wrong in the next attempt, too.
+        backend.check_surroundings()
         oneccl = locate.find()
         library = compiling.ensure()
         selftest.run(partial(backend.register, library), oneccl, scratch)

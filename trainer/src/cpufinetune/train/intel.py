@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # not used here.
 KEPT_FROM_IT = ("accelerate", "peft", "torchvision", "transformers")
 TRIAL = "cpufinetune.train.trial"
+# Less than this is the noise of a trial, and not worth another rounding.
+CLEARLY = 0.98
 TRIAL_SECONDS = 1200.0  # a trial that takes longer hangs
 FAILED = (math.inf, math.inf)
 
@@ -80,7 +82,7 @@ def decide(figures: Sequence[Sequence[float]]) -> Choice:
     if failed:
         return Choice(on=False, reason=f"the trial failed on rank {failed[0]}, whose log says more")
     slow, plain = (max(column) for column in zip(*figures, strict=True))
-    faster = slow < plain
+    faster = slow < CLEARLY * plain
     return Choice(faster, f"{'faster' if faster else 'not faster'} in a trial", slow, plain)
 
 

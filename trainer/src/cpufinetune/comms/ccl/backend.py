@@ -87,6 +87,15 @@ def register_official(name: str, variables: Mapping[str, str]) -> None:
 def _set(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         os.environ.setdefault(name, value)
+    check_surroundings()
+
+
+def check_surroundings() -> None:
+    """Refuse variables of oneCCL with which it would hang here.
+
+    Raises:
+        CclError: an interface that does not exist, or a worker's core that this process may not use.
+    """
     environment.check(dict(os.environ), interfaces=(name for _, name in socket.if_nameindex()), cpuset=_cpuset())
 
 

@@ -30,9 +30,9 @@ def key(oneccl: locate.OneCcl) -> str:
     return f"torch-{metadata.version('torch')}-ccl-{oneccl.version}-{digest.hexdigest()[:12]}"
 
 
-def compiler(environ: Mapping[str, str] = os.environ) -> str:
+def compiler(environ: Mapping[str, str] | None = None) -> str:
     """Return the command of the C++ compiler."""
-    return environ.get("CXX") or "g++"
+    return (os.environ if environ is None else environ).get("CXX") or "g++"
 
 
 def cache() -> Path:

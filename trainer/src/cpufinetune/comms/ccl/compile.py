@@ -53,7 +53,11 @@ def ensure(folder: Path | None = None) -> Path:
             if not build.trusted(target / f"{build.MODULE}.so"):
                 _compile(oneccl, parent, target)
     except OSError as error:
-        raise CclError("NoCache", f"the backend cannot be kept in {parent}: {error}", "set XDG_CACHE_HOME") from error
+        raise CclError(
+            "NoCache",
+            f"the backend cannot be kept in {parent}: {error}",
+            "point XDG_CACHE_HOME at a folder that can be written",
+        ) from error
     return target / f"{build.MODULE}.so"
 
 
@@ -80,7 +84,7 @@ def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
         raise CclError(
             "NoCompiler",
             f"the oneCCL backend is not compiled for this torch yet, and there is no {compiler} to do it",
-            "install g++ 11 or newer, or use the trainer image, which has it compiled",
+            "unset CXX, or install g++ 11 or newer, or use the trainer image, which has it compiled",
         )
     if oneccl.include is None:
         raise CclError("NoHeaders", f"oneCCL ({oneccl.source}) is installed without its headers", locate.INSTALL)

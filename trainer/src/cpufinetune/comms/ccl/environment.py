@@ -89,7 +89,7 @@ def check(environment: dict[str, str], *, interfaces: Iterable[str], cpuset: Ite
     if outside:
         raise CclError(
             "WorkerOutsideCpuset",
-            f"CCL_WORKER_AFFINITY is {affinity}: core {outside[0]} is not one of this container's",
+            f"CCL_WORKER_AFFINITY is {affinity}: core {outside[0]} is not one of this machine's or container's",
             "leave the variable to cpufinetune, or name cores of the cpuset",
         )
 

@@ -48,12 +48,13 @@ class OneCcl:
     fabric: Path | None
 
 
-def find(environ: Mapping[str, str] = os.environ) -> OneCcl:
+def find(environ: Mapping[str, str] | None = None) -> OneCcl:
     """Find oneCCL: CCL_ROOT first, then oneAPI's folder, then the packages.
 
     Raises:
         CclError: there is none, or one of a version without the C++ API; a broken CCL_ROOT is not passed over.
     """
+    environ = os.environ if environ is None else environ
     found = _in_folder(Path(environ["CCL_ROOT"]), "CCL_ROOT") if environ.get("CCL_ROOT") else None
     if found is None:
         found = _in_oneapi(Path(environ.get("ONEAPI_ROOT") or ONEAPI)) or _in_packages()
