@@ -165,6 +165,7 @@ def main() -> None:
     machine = cores.read()
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     about = (
+        "Written by `make bench-collectives`. "
         f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}, {machine.model_name}, {len(machine.cores)} cores, {machine.isa}; "
         f"{named}, oneCCL {locate.find().version}; {rounds} rounds of all-reduces, "
         f"{max(rounds - 1, 1)} of steps, load average {os.getloadavg()[0]:.1f} at the start. "

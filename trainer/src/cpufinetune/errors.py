@@ -22,6 +22,11 @@ class ExitCode(IntEnum):
     INTERRUPTED = 143  # stopped by SIGTERM or Ctrl-C after a checkpoint
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class CpuFineTuneError(Exception):
     """Base of all errors shown without a traceback: `reason` is CamelCase, `fix` says what to do."""
 

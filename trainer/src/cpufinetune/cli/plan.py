@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from cpufinetune.cores import Layout
 
 MIB = 1 << 20
-COMPRESSED = ", as bfloat16; whole, as float32, among ranks that share memory, simulated nodes too"
+COMPRESSION = {
+    "None": "",
+    "BFloat16": ", as bfloat16; whole, as float32, among ranks that share memory, simulated nodes too",
+}
 
 
 def main(options: argparse.Namespace) -> ExitCode:
@@ -60,7 +63,7 @@ def main(options: argparse.Namespace) -> ExitCode:
         "backend_reason": reason,
         "environment": {**thread_environment(layout.ranks[0]), **_ccl_variables(backend, layout)},
         **asdict(found),
-        "compression": COMPRESSED if job.spec.training.gradient_compression == "BFloat16" else "",
+        "compression": job.spec.training.gradient_compression,
         "memory": {**asdict(found.memory), "total": found.memory.total},
     }
     print(json.dumps(plan, indent=2) if options.json else _text(job.name, plan))  # noqa: T201 - the answer
@@ -94,7 +97,7 @@ def _text(name: str, plan: dict[str, Any]) -> str:
         ("parameters", f"{plan['parameters'] / 1e6:.1f} M, {plan['trainable_parameters'] / 1e6:.2f} M trained"),
         ("memory", f"{memory['total'] / MIB:.0f} MiB a rank at its peak ({parts})"),
         ("limit", "none" if limit is None else f"{limit / MIB:.0f} MiB a rank"),
-        ("wire", f"{plan['wire_bytes'] / MIB:.1f} MiB sent by each rank in a step{plan['compression']}"),
+        ("wire", f"{plan['wire_bytes'] / MIB:.1f} MiB sent by each rank in a step{COMPRESSION[plan['compression']]}"),
         ("checkpoint", f"{plan['checkpoint_bytes'] / MIB:.0f} MiB each"),
         ("environment", "\n".join(f"{name}={value}" for name, value in sorted(plan["environment"].items()))),
     ]

@@ -17,7 +17,7 @@ from torch import distributed
 from cpufinetune.comms.ccl import backend, environment, locate
 from cpufinetune.comms.ccl.locate import CclError
 from cpufinetune.comms.choice import OURS, SINGLE, Choice, agree
-from cpufinetune.errors import AttemptError
+from cpufinetune.errors import AttemptError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def load(settings: RankSettings) -> Choice:
         else:
             backend.register_official(choice.binding, variables)
     except (CclError, ImportError, OSError) as error:
-        return Choice("gloo", _first_line(error))
+        return Choice("gloo", first_line(error))
     # What somebody has set by hand is in force instead of ours.
     return replace(choice, environment={name: os.environ[name] for name in variables})
 
@@ -138,7 +138,7 @@ def _attempt(store: Any, topic: str, choice: Choice, settings: RankSettings, ste
     try:
         step()
     except (RuntimeError, ValueError, AttemptError) as error:
-        outcome = Choice("gloo", _first_line(error))
+        outcome = Choice("gloo", first_line(error))
     return agree(_exchange(store, topic, outcome, settings))
 
 
@@ -159,11 +159,6 @@ def _start_over() -> None:
     """
     leave()
     distributed.distributed_c10d._world.group_count = 0  # noqa: SLF001 - no other way
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _listen(settings: RankSettings) -> int:

@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from cpufinetune.errors import AttemptError, JobError
+from cpufinetune.errors import AttemptError, JobError, first_line
 from cpufinetune.launch.places import FETCHED_DATA, FETCHED_MODEL
 from cpufinetune.report.files import replace_text
 from cpufinetune.train.data import sources
@@ -132,8 +132,8 @@ class Retry:
                 if lasting(error):
                     raise _explained(error) from error
                 if not again:
-                    raise AttemptError("HubUnreachable", _first_line(error)) from error
-                self.say(f"{_first_line(error)}; trying again in {pause:.0f} s")
+                    raise AttemptError("HubUnreachable", first_line(error)) from error
+                self.say(f"{first_line(error)}; trying again in {pause:.0f} s")
             else:
                 return
             self.sleep(pause)
@@ -172,16 +172,12 @@ def _status(error: BaseException) -> int | None:
 
 def _explained(error: Exception) -> Exception:
     if any(isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT} for each in _chain(error)):
-        return JobError("ScratchFull", f"the scratch volume is full: {_first_line(error)}", "give nodes more room")
+        return JobError("ScratchFull", f"the scratch volume is full: {first_line(error)}", "give nodes more room")
     if not isinstance(error, JobError):
-        return JobError("HubContentUnusable", f"{type(error).__name__}: {_first_line(error)}", USE_FILES)
+        return JobError("HubContentUnusable", f"{type(error).__name__}: {first_line(error)}", USE_FILES)
     codes = [code for each in _chain(error) if (code := _status(each)) is not None]
     if codes and codes[-1] in {401, 403}:
         return JobError("HubRefused", f"{error.message} (HTTP {codes[-1]})", ADVICE)
     # `datasets` drops the response; and to those who may not see it, the hub denies what is private.
     unseen = codes or any(type(each).__name__ == "DatasetNotFoundError" for each in _chain(error))
     return JobError(error.reason, error.message, ADVICE) if unseen else error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -15,7 +15,7 @@ import torch
 
 from cpufinetune.comms import group
 from cpufinetune.comms.prepare import Search
-from cpufinetune.errors import CpuFineTuneError, ExitCode, Interrupted, JobError
+from cpufinetune.errors import CpuFineTuneError, ExitCode, Interrupted, JobError, first_line
 from cpufinetune.job.load import load
 from cpufinetune.report.events import Failure, Heartbeat
 from cpufinetune.train import attempt, extension
@@ -51,14 +51,9 @@ def main(settings: RankSettings, events: int | None) -> int:
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - a rank's last words, whatever they are
         traceback.print_exc()
-        emit.send(Failure, kind="Retryable", reason=type(error).__name__, message=_last_line(error), fix="")
+        emit.send(Failure, kind="Retryable", reason=type(error).__name__, message=first_line(error), fix="")
         return ExitCode.RETRY
     return ExitCode.OK
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def prepare_node(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Prepared:

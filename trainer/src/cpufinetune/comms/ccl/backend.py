@@ -16,6 +16,7 @@ from torch import distributed
 
 from cpufinetune.comms.ccl import build, environment
 from cpufinetune.comms.ccl.locate import CclError
+from cpufinetune.errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,10 +43,9 @@ def load(path: Path) -> Any:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        first = str(error).splitlines()[0]
         raise CclError(
             "NotLoadable",
-            f"the oneCCL backend does not load with torch {torch.__version__}: {first}",
+            f"the oneCCL backend does not load with torch {torch.__version__}: {first_line(error)}",
             f"remove {path.parent}, it is compiled anew",
         ) from error
     sys.modules[build.MODULE] = module

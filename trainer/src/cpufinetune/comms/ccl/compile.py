@@ -41,8 +41,7 @@ def ensure(folder: Path | None = None) -> Path:
         CclError: no usable oneCCL, no headers, no compiler, or an error of the compiler.
     """
     oneccl = locate.find()
-    found = build.built(oneccl)
-    if found is not None and folder is None:
+    if folder is None and (found := build.built(oneccl)) is not None:
         return found
     parent = folder or build.cache()
     target = parent / build.key(oneccl)
@@ -99,9 +98,10 @@ def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
         out = work / "out"
         out.mkdir()
         _run([_link(compiler, oneccl, work, out / f"{build.MODULE}.so")])
+        # Whatever the umask is: see `build.trusted`.
+        out.chmod(0o755)
+        (out / f"{build.MODULE}.so").chmod(0o644)
         # Whole or not at all: another process may look at any time.
-        for path, mode in ((out, 0o755), (out / f"{build.MODULE}.so", 0o644)):
-            path.chmod(mode)
         shutil.rmtree(target, ignore_errors=True)
         out.rename(target)
 

@@ -15,6 +15,7 @@ from torch import distributed
 
 from cpufinetune.comms.ccl import backend, environment
 from cpufinetune.comms.ccl.locate import CclError
+from cpufinetune.errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,8 +73,7 @@ def _fork(
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _test(register, oneccl, meeting, rank)
     except BaseException as error:  # noqa: BLE001 - a forked process must not return into its parent's code
-        lines = str(error).strip().splitlines()
-        output.write_text(lines[0] if lines else type(error).__name__, encoding="utf-8")
+        output.write_text(first_line(error), encoding="utf-8")
         os._exit(1)
     os._exit(0)
 

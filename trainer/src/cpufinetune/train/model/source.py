@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from cpufinetune.errors import JobError
+from cpufinetune.errors import JobError, first_line
 
 if TYPE_CHECKING:
     from cpufinetune.job.document import Model
@@ -126,7 +126,7 @@ def fetch(model: Model, folder: Path | None = None) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise JobError(
             "ModelUnavailable",
-            f"{where} is neither cached nor to be fetched: {str(error).splitlines()[0]}",
+            f"{where} is neither cached nor to be fetched: {first_line(error)}",
             "check name, revision and the connection to the hub, or give spec.model.path",
         ) from error
 
