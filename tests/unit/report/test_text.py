@@ -14,8 +14,8 @@ from cpufinetune.report.text import intel_line
         ({"on": False, "reason": "it is not installed"}, ""),
         ({"on": True, "reason": "asked for"}, "intel: on, asked for"),
         (
-            {"on": False, "reason": "not faster in a trial", "secondsWith": 0.6512, "secondsWithout": 0.5},
-            "intel: off, not faster in a trial: 0.651 s a step with it, 0.5 s without",
+            {"on": False, "reason": "not 2% faster in a trial", "secondsWith": 0.6512, "secondsWithout": 0.5},
+            "intel: off, not 2% faster in a trial: 0.651 s a step with it, 0.5 s without",
         ),
     ],
 )

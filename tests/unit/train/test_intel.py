@@ -89,11 +89,11 @@ def test_only_a_new_run_under_auto_needs_a_trial(
     ("figures", "expected"),
     [
         ([[0.4, 0.5]], Choice(on=True, reason="faster in a trial", with_seconds=0.4, without_seconds=0.5)),
-        ([[0.495, 0.5]], Choice(on=False, reason="not faster in a trial", with_seconds=0.495, without_seconds=0.5)),
-        ([[0.5, 0.5]], Choice(on=False, reason="not faster in a trial", with_seconds=0.5, without_seconds=0.5)),
+        ([[0.495, 0.5]], Choice(on=False, reason="not 2% faster in a trial", with_seconds=0.495, without_seconds=0.5)),
+        ([[0.5, 0.5]], Choice(on=False, reason="not 2% faster in a trial", with_seconds=0.5, without_seconds=0.5)),
         (
             [[0.4, 0.5], [0.9, 0.8]],
-            Choice(on=False, reason="not faster in a trial", with_seconds=0.9, without_seconds=0.8),
+            Choice(on=False, reason="not 2% faster in a trial", with_seconds=0.9, without_seconds=0.8),
         ),
         (
             [[0.4, 0.5], [math.inf, math.inf]],

@@ -83,7 +83,7 @@ def decide(figures: Sequence[Sequence[float]]) -> Choice:
         return Choice(on=False, reason=f"the trial failed on rank {failed[0]}, whose log says more")
     slow, plain = (max(column) for column in zip(*figures, strict=True))
     faster = slow < CLEARLY * plain
-    return Choice(faster, f"{'faster' if faster else 'not faster'} in a trial", slow, plain)
+    return Choice(faster, f"{'faster' if faster else f'not {1 - CLEARLY:.0%} faster'} in a trial", slow, plain)
 
 
 def choose(
