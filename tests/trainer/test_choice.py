@@ -147,6 +147,7 @@ def test_a_run_without_oneccl_says_so(
         assert run.end() == 2, run.log
         assert f"spec.node.backend is CCL: {words}" in run.log
         assert "point CCL_ROOT at a oneCCL installation, or unset it" in run.log
+        assert "preparing" not in run.log, "it could be told before"
     else:
         assert run.end() == 0, run.log
         assert run.report["setup"]["backend"] == "gloo"

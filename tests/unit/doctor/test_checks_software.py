@@ -89,7 +89,9 @@ CASES = [
     pytest.param("oneCCL bindings", {"bindings": "2.9.100+cpu"}, OK, "2.9.100", id="bindings for this torch"),
     pytest.param("oneCCL", {}, OK, "backend compiled", id="the backend is compiled"),
     pytest.param("oneCCL", {"built": False}, NOTE, "first job over oneCCL", id="it will be"),
-    pytest.param("oneCCL", {"built": False, "compiler": ""}, NOTE, "no C++ compiler", id="it cannot be"),
+    pytest.param("oneCCL", {"built": False, "compiler": "", "asked": "c++"}, NOTE, "no c++ to do it", id="nor can be"),
+    pytest.param("oneCCL", {"built": False, "unwritable": "/ro"}, NOTE, "cannot be kept in /ro", id="not kept"),
+    pytest.param("oneCCL", {"misfit": "there is no x", "misfit_cure": "use lo"}, NOTE, "there is no x", id="misfit"),
     pytest.param("oneCCL", {"built": False, "headers": False}, NOTE, "without headers", id="it has no headers"),
     pytest.param("oneCCL", {"refusal": "no home", "built": False}, NOTE, "XDG_CACHE_HOME", id="nobody's home"),
     pytest.param(

@@ -3,13 +3,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cpufinetune.cores import Feature, read
 from cpufinetune.doctor import kernel, network, software
-from cpufinetune.doctor.facts import Ccl, Interface, Throttling, Torch
+from cpufinetune.doctor.facts import Interface, Throttling, Torch
 from cpufinetune.doctor.gather import gather, libraries
 
 if TYPE_CHECKING:
@@ -152,7 +153,23 @@ def test_a_broken_ccl_root_is_told_with_its_cure(tmp_path: Path) -> None:
 
 def test_a_compiler_that_is_named_comes_first() -> None:
     assert software.ccl({"CXX": sys.executable}).compiler == sys.executable
-    assert isinstance(software.ccl({"CXX": "no-such-compiler"}), Ccl)
+    assert software.ccl({"CXX": "no-such-compiler"}) == replace(software.ccl({}), compiler="", asked="no-such-compiler")
+
+
+def test_variables_that_fit_another_machine_are_told_with_their_cure() -> None:
+    found = software.ccl({"FI_TCP_IFACE": "nope0"})
+    assert found.version
+    assert found.misfit == "FI_TCP_IFACE is nope0, which does not exist here"
+    assert found.misfit_cure.startswith("use ")
+    assert not software.ccl({"FI_TCP_IFACE": "lo"}).misfit
+
+
+def test_a_place_for_the_backend_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not made yet"))
+    assert not software.ccl({}).unwritable
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert software.ccl({}).unwritable.startswith(str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize(

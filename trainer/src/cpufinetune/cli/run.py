@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from cpufinetune import cores
 from cpufinetune.cli import preflight
 from cpufinetune.cli import workspace as workspaces
+from cpufinetune.comms.choice import outlook
 from cpufinetune.errors import ExitCode, JobError
 from cpufinetune.job.load import load
 from cpufinetune.job.parse import to_document
@@ -34,6 +35,7 @@ def main(options: argparse.Namespace) -> ExitCode:
     job = load(options.file, options.overrides)
     workspace = workspaces.resolve(job, options.file, options.output, workspaces.parse_claims(options.claims))
     world = assembly.check_world(job, len(local.place_of(job, 0).layout.ranks))
+    outlook(job.spec.node.backend, world)  # raises where it is hopeless
     preflight.check(job, workspace)
     with workspaces.claim_output(workspace, overwrite=options.overwrite):
         return _run(options, job, workspace, world)

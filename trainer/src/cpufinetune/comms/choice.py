@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from cpufinetune.comms.ccl import build, locate
+from cpufinetune.comms.ccl import build, locate, surroundings
+from cpufinetune.errors import CpuFineTuneError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ class Choice:
         binding: what connects PyTorch with oneCCL: OFFICIAL or OURS; empty for the other backends.
         library: the compiled backend, where it is ours.
         environment: what oneCCL was told, once it is loaded.
+        fix: what to do to have oneCCL, where this is gloo for want of it.
     """
 
     backend: Literal["ccl", "gloo", "none"]
@@ -36,6 +38,19 @@ class Choice:
     binding: str = ""
     library: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    fix: str = ""
+
+    @classmethod
+    def instead(cls, error: Exception) -> Choice:
+        """Take gloo, for the reason that an error of oneCCL gives."""
+        if isinstance(error, CpuFineTuneError):
+            return cls("gloo", error.message, fix=error.fix)
+        return cls("gloo", first_line(error))
+
+    @property
+    def explained(self) -> str:
+        """The reason with the cure, for a status that has one field for both."""
+        return f"{self.reason}; {self.fix}" if self.fix else self.reason
 
     def write(self, scratch: Path) -> None:
         """Leave it for the ranks of this node."""
@@ -75,12 +90,13 @@ def outlook(wanted: Backend, world_size: int) -> tuple[str, str]:
     if wanted == "Gloo":
         return "gloo", "asked for"
     try:
+        surroundings.check()
         oneccl = locate.find()
         compiled = build.built(oneccl) is not None
     except locate.CclError as error:
         if wanted == "CCL":
             raise insisted(error.message, error.fix) from error
-        return "gloo", error.message
+        return "gloo", Choice.instead(error).explained
     otherwise = "the job fails" if wanted == "CCL" else "gloo"
     when = "compiled" if compiled else "to be compiled on first use, which takes a minute"
     return "ccl", f"oneCCL {oneccl.version}, {oneccl.source}; {when}; {otherwise} if its test fails"
@@ -116,5 +132,5 @@ def agree(choices: Sequence[Choice]) -> Choice:
         if (choice.backend, choice.binding) != (first.backend, first.binding):
             other, which = (choice, rank) if choice.backend == "gloo" else (first, 0)
             reason = other.reason if other.backend == "gloo" else f"the ranks have different bindings: {choice.binding}"
-            return Choice("gloo", f"rank {which}: {reason}")
+            return Choice("gloo", f"rank {which}: {reason}", fix=other.fix)
     return first

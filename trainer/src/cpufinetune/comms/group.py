@@ -17,7 +17,7 @@ from torch import distributed
 from cpufinetune.comms.ccl import backend, environment, locate
 from cpufinetune.comms.ccl.locate import CclError
 from cpufinetune.comms.choice import OURS, SINGLE, Choice, agree
-from cpufinetune.errors import AttemptError, first_line
+from cpufinetune.errors import AttemptError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,8 @@ def join(settings: RankSettings) -> Choice:
             choice = _try(store, choice, settings)
         if settings.insist and choice.backend != "ccl":
             _take_leave(store, settings)
-            raise AttemptError("BackendFailed", f"spec.node.backend is CCL: {choice.reason}", "use Auto or Gloo")
+            cure = choice.fix or "use Auto or Gloo"
+            raise AttemptError("BackendFailed", f"spec.node.backend is CCL: {choice.reason}", cure)
         if choice.backend == "gloo":
             _start_over()
             _form(distributed.PrefixStore("gloo", store), choice, settings)  # type: ignore[attr-defined]
@@ -75,7 +76,7 @@ def load(settings: RankSettings) -> Choice:
         else:
             backend.register_official(choice.binding, variables)
     except (CclError, ImportError, OSError) as error:
-        return Choice("gloo", first_line(error))
+        return Choice.instead(error)
     # What somebody has set by hand is in force instead of ours.
     return replace(choice, environment={name: os.environ[name] for name in variables})
 
@@ -138,7 +139,7 @@ def _attempt(store: Any, topic: str, choice: Choice, settings: RankSettings, ste
     try:
         step()
     except (RuntimeError, ValueError, AttemptError) as error:
-        outcome = Choice("gloo", first_line(error))
+        outcome = Choice.instead(error)
     return agree(_exchange(store, topic, outcome, settings))
 
 

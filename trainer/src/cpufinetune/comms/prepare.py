@@ -12,7 +12,7 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from cpufinetune.comms.ccl import backend, locate, selftest
+from cpufinetune.comms.ccl import backend, locate, selftest, surroundings
 from cpufinetune.comms.ccl import compile as compiling
 from cpufinetune.comms.ccl.locate import CclError
 from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, insisted, official
@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(slots=True)
 class Search:
-    """A child process that looks while this one goes on; `finish` collects what it has found."""
+    """A child process that looks while this one goes on; `check` and `finish` collect what it has found."""
 
     pid: int | None
     wanted: Backend
@@ -51,19 +51,36 @@ class Search:
             os._exit(_look(wanted, world_size, scratch))
         return cls(pid, wanted, scratch)
 
+    def check(self) -> None:
+        """Look whether it has ended, to be called now and then.
+
+        Raises:
+            CclError: see `finish`.
+        """
+        if self.pid is not None and self._ended(os.WNOHANG):
+            self.finish()
+
     def finish(self) -> Choice:
         """Wait for the result, and leave it in the scratch folder for the ranks.
 
         Raises:
             CclError: the job insists on oneCCL, and this node has no usable one.
         """
-        if self.pid is not None and os.waitpid(self.pid, 0)[1] != 0:
-            Choice("gloo", "the search for oneCCL died on the way").write(self.scratch)
+        if self.pid is not None:
+            self._ended(0)
         choice = Choice.read(self.scratch)
         if self.wanted == "CCL" and choice.backend == "gloo":
-            reason, _, fix = choice.reason.partition("; ")
-            raise insisted(reason, fix)
+            raise insisted(choice.reason, choice.fix)
         return choice
+
+    def _ended(self, options: int) -> bool:
+        pid, status = os.waitpid(self.pid or 0, options)
+        if pid == 0:
+            return False
+        self.pid = None
+        if status != 0:
+            Choice("gloo", "the search for oneCCL died on the way").write(self.scratch)
+        return True
 
 
 def _look(wanted: Backend, world_size: int, scratch: Path) -> int:
@@ -90,12 +107,12 @@ def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
             return first
     try:
         # What somebody has set by hand is wrong in the next attempt, too.
-        backend.check_surroundings()
+        surroundings.check()
         oneccl = locate.find()
         library = compiling.ensure()
         selftest.run(partial(backend.register, library), oneccl, scratch)
     except CclError as error:
-        return Choice("gloo", f"{error.message}; {error.fix}" if error.fix else error.message)
+        return Choice.instead(error)
     return Choice("ccl", f"oneCCL {oneccl.version} ({oneccl.source}) passed a test", OURS, str(library))
 
 

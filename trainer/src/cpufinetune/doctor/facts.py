@@ -103,6 +103,10 @@ class Ccl:
         built: Whether the backend is compiled.
         headers: Whether oneCCL's headers are there.
         compiler: The C++ compiler; empty if there is none.
+        asked: The compiler that was looked for.
+        unwritable: The folder for compiled backends, if it cannot be written.
+        misfit: Which of oneCCL's variables does not fit this machine; empty if they all do.
+        misfit_cure: What to do about that.
     """
 
     version: str = ""
@@ -112,6 +116,10 @@ class Ccl:
     built: bool = False
     headers: bool = False
     compiler: str = ""
+    asked: str = "g++"
+    unwritable: str = ""
+    misfit: str = ""
+    misfit_cure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cpufinetune.comms.ccl import build, locate
+from cpufinetune.comms.ccl import build, locate, surroundings
+from cpufinetune.comms.ccl.locate import CclError
 from cpufinetune.cores.cgroup import read_text
 from cpufinetune.doctor.facts import Ccl, Requirement, Software, Torch
 from cpufinetune.errors import CpuFineTuneError
@@ -78,24 +81,29 @@ def parse_torch(text: str, otherwise: str, openmp: tuple[str, ...]) -> Torch:
 
 def ccl(environ: Mapping[str, str]) -> Ccl:
     """Look for oneCCL and the backend over it."""
-    compiler = shutil.which(build.compiler(environ)) or ""
+    asked = build.compiler(environ)
+    told = Ccl(compiler=shutil.which(asked) or "", asked=asked)
+    try:
+        surroundings.check(environ)
+    except CclError as error:
+        told = replace(told, misfit=error.message, misfit_cure=error.fix)
     try:
         found = locate.find(environ)
     except (CpuFineTuneError, OSError) as error:
-        return Ccl(refusal=_message(error), cure=getattr(error, "fix", ""), compiler=compiler)
+        return replace(told, refusal=_message(error), cure=getattr(error, "fix", ""))
+    told = replace(told, version=found.version, source=found.source, headers=found.include is not None)
     try:
-        built, refusal = build.built(found) is not None, ""
+        built, folder = build.built(found) is not None, build.cache()
     # No torch to name the build after, or a home that does not exist or is another user's.
-    except (CpuFineTuneError, metadata.PackageNotFoundError, OSError, RuntimeError) as error:
-        built, refusal = False, _message(error)
-    return Ccl(
-        found.version,
-        found.source,
-        refusal=refusal,
-        built=built,
-        headers=found.include is not None,
-        compiler=compiler,
-    )
+    except (CpuFineTuneError, OSError, RuntimeError) as error:
+        return replace(told, refusal=_message(error), cure=getattr(error, "fix", ""))
+    return replace(told, built=built, unwritable="" if _writable(folder) else str(folder))
+
+
+def _writable(folder: Path) -> bool:
+    """Tell whether a folder can be written, or made if it is not there yet."""
+    nearest = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), folder)
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def _message(error: Exception) -> str:

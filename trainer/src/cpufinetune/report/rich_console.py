@@ -94,7 +94,7 @@ def _bar(progress: Mapping[str, Any]) -> RenderableType:
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_row(
-        Text(progress["phase"] or "Waiting", style="bold"),
+        Text(progress["phase"] or "Starting", style="bold"),
         ProgressBar(total=total, completed=progress["step"]) if total else Text(""),
         Text(steps(progress) if total else ""),
         Text(f"eta {duration(eta)}" if eta is not None else "", style="cyan"),

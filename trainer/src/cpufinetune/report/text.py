@@ -48,7 +48,7 @@ def measures(progress: Mapping[str, Any]) -> list[str]:
 def progress_line(progress: Mapping[str, Any]) -> str:
     """A snapshot on one line; before the first step, the phase."""
     if not progress["step"]:
-        return (progress["phase"] or "waiting").lower()
+        return (progress["phase"] or "starting").lower()
     parts = [f"step {steps(progress)}", _part("epoch {}", progress["epoch"]), *measures(progress)]
     if progress["etaSeconds"] is not None:
         parts.append(f"eta {duration(progress['etaSeconds'])}")

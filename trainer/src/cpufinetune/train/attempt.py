@@ -230,7 +230,7 @@ def _setup(trainer: Trainer, folder: Path, resumed: int | None, extension: intel
         "world_size": trainer.world_size,
         "total_steps": trainer.plan.schedule.total_steps,
         "backend": trainer.sync.choice.backend,
-        "backend_reason": trainer.sync.choice.reason,
+        "backend_reason": trainer.sync.choice.explained,
         "precision": trainer.precision.name,
         "precision_reason": trainer.precision.reason,
         "parameters": sum(parameter.numel() for parameter in parameters),

@@ -24,6 +24,8 @@ from cpufinetune.train.emit import Emitter
 from cpufinetune.train.model import source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cpufinetune.job.document import Job
     from cpufinetune.train.settings import RankSettings
 
@@ -62,14 +64,21 @@ def prepare_node(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Pre
     emit.phase("Prepare")
     # Forks, which must come before anything here starts a thread.
     search = Search.begin(job.spec.node.backend, settings.world_size, Path(settings.scratch))
-    prepared = prepare_data(job, settings, emit)
+    prepared = prepare_data(job, settings, emit, search.check)
     with emit.beating():
         search.finish()
     return prepared
 
 
-def prepare_data(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Prepared:
-    """Check model and data and tokenise."""
+def prepare_data(
+    job: Job, settings: RankSettings, emit: Emitter, meanwhile: Callable[[], None] = lambda: None
+) -> prepare.Prepared:
+    """Check model and data and tokenise; call `meanwhile` now and then."""
+
+    def beat() -> None:
+        emit.send(Heartbeat)
+        meanwhile()
+
     with emit.beating():
         folder = source.locate(job.spec.model, _path(settings.model_root))
     source.remember(folder, Path(settings.scratch))
@@ -80,7 +89,7 @@ def prepare_data(job: Job, settings: RankSettings, emit: Emitter) -> prepare.Pre
         tokenizer=source.load_tokenizer(folder),
         tokenizer_key=source.tokenizer_key(folder),
         scratch=Path(settings.scratch),
-        beat=lambda: emit.send(Heartbeat),
+        beat=beat,
     )
 
 

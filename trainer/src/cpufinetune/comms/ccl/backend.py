@@ -6,7 +6,6 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
-import socket
 import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
-from cpufinetune.comms.ccl import build, environment
+from cpufinetune.comms.ccl import build, surroundings
 from cpufinetune.comms.ccl.locate import CclError
 from cpufinetune.errors import first_line
 
@@ -87,26 +86,7 @@ def register_official(name: str, variables: Mapping[str, str]) -> None:
 def _set(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         os.environ.setdefault(name, value)
-    check_surroundings()
-
-
-def check_surroundings() -> None:
-    """Refuse variables of oneCCL with which it would hang here.
-
-    Raises:
-        CclError: an interface that does not exist, or a worker's core that this process may not use.
-    """
-    environment.check(dict(os.environ), interfaces=(name for _, name in socket.if_nameindex()), cpuset=_cpuset())
-
-
-def _cpuset() -> set[int]:
-    """CPUs of the container: a rank is pinned to some of them already, its worker may use others."""
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
-        return os.sched_getaffinity(0)
-    finally:
-        os.sched_setaffinity(0, before)
+    surroundings.check()
 
 
 def _creator(module: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,7 @@ WORK = ".compiling-"
 # Seconds for others to compile, or for one compiler. A job must not wait for ever for what it can do without.
 LONGEST = 600.0
 PAUSE = 0.2
+UNUSED_SECONDS = 30 * 24 * 3600
 PYBIND11_NAMES = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
 
 
@@ -42,6 +45,8 @@ def ensure(folder: Path | None = None) -> Path:
     """
     oneccl = locate.find()
     if folder is None and (found := build.built(oneccl)) is not None:
+        with contextlib.suppress(OSError):  # the image's, which never grows old
+            os.utime(found.parent)
         return found
     parent = folder or build.cache()
     target = parent / build.key(oneccl)
@@ -51,6 +56,7 @@ def ensure(folder: Path | None = None) -> Path:
             _await(lock)
             if not build.trusted(target / f"{build.MODULE}.so"):
                 _compile(oneccl, parent, target)
+                _forget_old(parent, target)
     except OSError as error:
         raise CclError(
             "NoCache",
@@ -75,6 +81,13 @@ def _await(lock: IO[str]) -> None:
             time.sleep(PAUSE)
         else:
             return
+
+
+def _forget_old(parent: Path, new: Path) -> None:
+    """Remove builds that nobody has used for long, such as those for a torch that is gone."""
+    for path in parent.glob("torch-*"):
+        if path != new and time.time() - path.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _compile(oneccl: locate.OneCcl, parent: Path, target: Path) -> None:
@@ -152,9 +165,10 @@ def _run(commands: list[list[str]]) -> None:
             process.wait()
         message = f"compiling the oneCCL backend took more than {LONGEST:.0f} s"
         raise CclError("CompilerFailed", message) from error
-    for process, output in zip(running, outputs, strict=True):
+    for command, process, output in zip(commands, running, outputs, strict=True):
         if process.returncode != 0:
-            errors = [line for line in output.splitlines() if "error" in line] or output.splitlines()
+            said = output.splitlines() or [f"{command[0]} ended with {process.returncode}"]
+            errors = [line for line in said if "error" in line] or said
             raise CclError("CompilerFailed", "\n".join(["the oneCCL backend does not compile:", *errors[:LAST_LINES]]))
 
 

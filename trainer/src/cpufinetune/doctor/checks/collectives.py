@@ -24,18 +24,30 @@ def _oneccl(ccl: Ccl) -> Check:
     if not ccl.version:
         return note(name, ccl.refusal, GLOO, ccl.cure or "correct or unset CCL_ROOT and ONEAPI_ROOT")
     value = f"{ccl.version} ({ccl.source})"
+    if ccl.misfit:
+        return note(name, f"{value}, but {ccl.misfit}", GLOO, ccl.misfit_cure)
     if ccl.refusal:
-        return note(name, f"{value}, backend unknown: {ccl.refusal}", GLOO, "set XDG_CACHE_HOME to a folder of yours")
+        cure = ccl.cure or "set XDG_CACHE_HOME to a folder of yours"
+        return note(name, f"{value}, backend unknown: {ccl.refusal}", GLOO, cure)
     if ccl.built:
         return ok(name, f"{value}, backend compiled")
-    if not ccl.headers:
-        value += ", backend not compiled, without headers to do it"
-        return note(name, value, GLOO, "install the headers of oneCCL: pip install oneccl-cpu-devel")
-    if not ccl.compiler:
-        value += ", backend not compiled, no C++ compiler"
-        return note(name, value, GLOO, "use an image in which it is compiled, or install g++")
+    value += ", backend not compiled"
+    if lack := _lack(ccl):
+        what, cure = lack
+        return note(name, f"{value}, {what}", GLOO, cure)
     cost = "the first job over oneCCL compiles it"
-    return note(name, f"{value}, backend not compiled; {ccl.compiler} can", cost, "nothing to do; or compile it ahead")
+    return note(name, f"{value}; {ccl.compiler} can", cost, "nothing to do; or compile it ahead")
+
+
+def _lack(ccl: Ccl) -> tuple[str, str] | None:
+    """Return what is missing to compile the backend, and the cure."""
+    if not ccl.headers:
+        return "without headers to do it", "install the headers of oneCCL: pip install oneccl-cpu-devel"
+    if not ccl.compiler:
+        return f"no {ccl.asked} to do it", "unset CXX, or install g++, or use an image in which it is compiled"
+    if ccl.unwritable:
+        return f"cannot be kept in {ccl.unwritable}", "point XDG_CACHE_HOME at a folder that can be written"
+    return None
 
 
 def _bindings(software: Software) -> Check:
