@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from cpufinetune.comms.ccl import environment
-from cpufinetune.comms.choice import OFFICIAL, OURS, Choice, agree, official
+from cpufinetune.comms.choice import OFFICIAL, OURS, Choice, agree, official, outlook
 from cpufinetune.comms.network import Network
 from cpufinetune.cores.layout import Layout, RankLayout
+from cpufinetune.errors import JobError
 
 CCL = Choice("ccl", "passed a test", OURS, "a.so")
 GLOO = Choice("gloo", "oneCCL is not installed")
@@ -39,6 +40,27 @@ def test_all_ranks_use_what_all_can(choices: list[Choice], backend: str, reason:
 def test_the_official_binding_must_match_torch(torch: str, binding: str | None, expected: str) -> None:
     found = official(torch, binding)
     assert (found.backend if isinstance(found, Choice) else found) == expected
+
+
+@pytest.mark.parametrize("wanted", ["Auto", "CCL"])
+def test_the_official_binding_needs_no_oneccl_of_ours(wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCL_ROOT", "/nonexistent")
+    monkeypatch.setattr("cpufinetune.comms.choice.binding_version", lambda: "2.8.0")
+    monkeypatch.setattr("cpufinetune.comms.ccl.build.torch_version", lambda: "2.8.0+cpu")
+    found = outlook(wanted, 2)
+    assert (found.backend, found.binding) == ("ccl", OFFICIAL)
+    assert found.reason.startswith(f"{OFFICIAL} 2.8.0 matches torch 2.8.0+cpu; ")
+
+
+def test_without_oneccl_a_job_that_insists_is_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCL_ROOT", "/nonexistent")
+    monkeypatch.setattr("cpufinetune.comms.choice.binding_version", lambda: None)
+    assert outlook("Auto", 2).explained.startswith(
+        "CCL_ROOT leads to /nonexistent, which has no lib/libccl.so.1; point"
+    )
+    assert outlook("CCL", 1).backend == "none"
+    with pytest.raises(JobError, match=r"spec.node.backend is CCL: CCL_ROOT leads to /nonexistent"):
+        outlook("CCL", 2)
 
 
 def test_a_choice_survives_the_store() -> None:

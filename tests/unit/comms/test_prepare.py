@@ -11,7 +11,11 @@ NOWHERE = "CCL_ROOT leads to /nonexistent, which has no lib/libccl.so.1"
 CURE = "point CCL_ROOT at a oneCCL installation, or unset it"
 LONGEST = 30.0
 
-pytestmark = pytest.mark.usefixtures("_nowhere")
+pytestmark = [
+    pytest.mark.usefixtures("_nowhere"),
+    # Newer Pythons warn of threads, of which numpy has some; the search runs nothing that needs them.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"),
+]
 
 
 @pytest.fixture

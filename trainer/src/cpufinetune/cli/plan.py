@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cpufinetune.cli import preflight
 from cpufinetune.cli import workspace as workspaces
 from cpufinetune.comms.ccl import environment, locate
-from cpufinetune.comms.choice import outlook
+from cpufinetune.comms.choice import OURS, outlook
 from cpufinetune.cores import describe, thread_environment
 from cpufinetune.errors import ExitCode
 from cpufinetune.job.load import load
@@ -21,6 +21,7 @@ from cpufinetune.launch.assembly import check_world
 if TYPE_CHECKING:
     import argparse
 
+    from cpufinetune.comms.choice import Choice
     from cpufinetune.cores import Layout
 
 MIB = 1 << 20
@@ -38,7 +39,7 @@ def main(options: argparse.Namespace) -> ExitCode:
     layout, share = places[0].layout, places[0].share
     ranks = len(layout.ranks)
     world = check_world(job, ranks)
-    backend, reason = outlook(job.spec.node.backend, world)
+    choice = outlook(job.spec.node.backend, world)
     preflight.check(job, workspace)
     with tempfile.TemporaryDirectory() as scratch:
         template = replace(workspace, output=Path(scratch)).template(job)
@@ -59,9 +60,9 @@ def main(options: argparse.Namespace) -> ExitCode:
         "layout": lines,
         "notes": notes,
         "worldSize": world,
-        "backend": backend,
-        "backend_reason": reason,
-        "environment": {**thread_environment(layout.ranks[0]), **_ccl_variables(backend, layout)},
+        "backend": choice.backend,
+        "backend_reason": choice.explained,
+        "environment": {**thread_environment(layout.ranks[0]), **_ccl_variables(choice, layout)},
         **asdict(found),
         "compression": job.spec.training.gradient_compression,
         "memory": {**asdict(found.memory), "total": found.memory.total},
@@ -70,13 +71,15 @@ def main(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _ccl_variables(backend: str, layout: Layout) -> dict[str, str]:
+def _ccl_variables(choice: Choice, layout: Layout) -> dict[str, str]:
     """Return what rank 0's oneCCL would be told here; in a cluster the interface is the pod's."""
-    if backend != "ccl":
+    if choice.backend != "ccl":
         return {}
+    # The official binding brings its own.
+    oneccl = locate.find() if choice.binding == OURS else None
     workers = environment.worker_cpus(layout)
     return environment.variables(
-        locate.find(), interface="lo", local_rank=0, local_world_size=len(layout.ranks), workers=workers
+        oneccl, interface="lo", local_rank=0, local_world_size=len(layout.ranks), workers=workers
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import os
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from typing import TYPE_CHECKING, Literal
 
 from cpufinetune.comms.ccl import build, locate, surroundings
@@ -55,7 +57,10 @@ class Choice:
     def write(self, scratch: Path) -> None:
         """Leave it for the ranks of this node."""
         scratch.mkdir(parents=True, exist_ok=True)
-        (scratch / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        # Simulated nodes share the folder, and one may read while another writes.
+        whole = scratch / f".{FILE}-{os.getpid()}"
+        whole.write_text(self.encode(), encoding="utf-8")
+        whole.replace(scratch / FILE)
 
     def encode(self) -> str:
         """Return the JSON text."""
@@ -73,10 +78,11 @@ class Choice:
 
 
 SINGLE = Choice("none", "a single rank")
+ASKED = Choice("gloo", "asked for")
 
 
-def outlook(wanted: Backend, world_size: int) -> tuple[str, str]:
-    """Return the backend that is to be expected, and why, without trying it.
+def outlook(wanted: Backend, world_size: int) -> Choice:
+    """Return what is to be expected, and why, without trying it.
 
     Args:
         wanted: the job's `spec.node.backend`.
@@ -86,25 +92,39 @@ def outlook(wanted: Backend, world_size: int) -> tuple[str, str]:
         CclError: the job insists on oneCCL, and there is none to be used.
     """
     if world_size == 1:
-        return SINGLE.backend, SINGLE.reason
+        return SINGLE
     if wanted == "Gloo":
-        return "gloo", "asked for"
+        return ASKED
+    otherwise = "the job fails" if wanted == "CCL" else "gloo"
     try:
         surroundings.check()
+        theirs = official(build.torch_version(), binding_version())
+        if isinstance(theirs, Choice):
+            return replace(theirs, reason=f"{theirs.reason}; {otherwise} if its test fails")
         oneccl = locate.find()
         compiled = build.built(oneccl) is not None
     except locate.CclError as error:
         if wanted == "CCL":
             raise insisted(error.message, error.fix) from error
-        return "gloo", Choice.instead(error).explained
-    otherwise = "the job fails" if wanted == "CCL" else "gloo"
+        return Choice.instead(error)
     when = "compiled" if compiled else "to be compiled on first use, which takes a minute"
-    return "ccl", f"oneCCL {oneccl.version}, {oneccl.source}; {when}; {otherwise} if its test fails"
+    reason = f"oneCCL {oneccl.version}, {oneccl.source}; {when}; {otherwise} if its test fails"
+    return Choice("ccl", reason, OURS)
 
 
 def insisted(reason: str, fix: str) -> locate.CclError:
     """Return the error of a job that insists on oneCCL where there is none."""
     return locate.CclError("BackendUnavailable", f"spec.node.backend is CCL: {reason}", fix or "use Auto or Gloo")
+
+
+def binding_version() -> str | None:
+    """Return the version of the official binding, None where it is not installed."""
+    for name in (OFFICIAL, "oneccl_bind_pt"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def official(torch_version: str, binding_version: str | None) -> Choice | str:

@@ -9,13 +9,12 @@ import signal
 import traceback
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from cpufinetune.comms.ccl import backend, locate, selftest, surroundings
+from cpufinetune.comms.ccl import backend, build, locate, selftest, surroundings
 from cpufinetune.comms.ccl import compile as compiling
 from cpufinetune.comms.ccl.locate import CclError
-from cpufinetune.comms.choice import OFFICIAL, OURS, SINGLE, Choice, insisted, official
+from cpufinetune.comms.choice import ASKED, OFFICIAL, OURS, SINGLE, Choice, binding_version, insisted, official
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +98,8 @@ def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
     if world_size == 1:
         return SINGLE
     if wanted == "Gloo":
-        return Choice("gloo", "asked for")
-    first = official(metadata.version("torch"), _installed())
+        return ASKED
+    first = official(build.torch_version(), binding_version())
     if isinstance(first, Choice):
         with contextlib.suppress(CclError):  # Ours may do where it fails.
             selftest.run(partial(backend.register_official, OFFICIAL), None, scratch)
@@ -114,12 +113,3 @@ def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
     except CclError as error:
         return Choice.instead(error)
     return Choice("ccl", f"oneCCL {oneccl.version} ({oneccl.source}) passed a test", OURS, str(library))
-
-
-def _installed() -> str | None:
-    for name in (OFFICIAL, "oneccl_bind_pt"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None

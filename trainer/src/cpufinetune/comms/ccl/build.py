@@ -21,21 +21,29 @@ MODULE = "cpufinetune_ccl"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
+def torch_version() -> str:
+    """Return the version of PyTorch that is installed, such as 2.8.0+cpu.
+
+    Raises:
+        CclError: there is none.
+    """
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        raise locate.CclError("NoTorch", "PyTorch is not installed", "pip install 'cpufinetune[trainer]'") from None
+
+
 def key(oneccl: locate.OneCcl) -> str:
     """Name a build: what it was compiled from and against. A build for another torch does not load.
 
     Raises:
         CclError: there is no torch.
     """
-    try:
-        torch = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        raise locate.CclError("NoTorch", "PyTorch is not installed", "pip install 'cpufinetune[trainer]'") from None
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(f"{sys.implementation.cache_tag} {oneccl.library.parent}".encode())
-    return f"torch-{torch}-ccl-{oneccl.version}-{digest.hexdigest()[:12]}"
+    return f"torch-{torch_version()}-ccl-{oneccl.version}-{digest.hexdigest()[:12]}"
 
 
 def compiler(environ: Mapping[str, str] | None = None) -> str:

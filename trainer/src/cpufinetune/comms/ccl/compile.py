@@ -56,7 +56,8 @@ def ensure(folder: Path | None = None) -> Path:
             _await(lock)
             if not build.trusted(target / f"{build.MODULE}.so"):
                 _compile(oneccl, parent, target)
-                _forget_old(parent, target)
+                if folder is None:
+                    _forget_old(parent, target)
     except OSError as error:
         raise CclError(
             "NoCache",
@@ -85,8 +86,9 @@ def _await(lock: IO[str]) -> None:
 
 def _forget_old(parent: Path, new: Path) -> None:
     """Remove builds that nobody has used for long, such as those for a torch that is gone."""
-    for path in parent.glob("torch-*"):
-        if path != new and time.time() - path.stat().st_mtime > UNUSED_SECONDS:
+    for path in parent.glob("torch-*-ccl-*"):
+        old = path.is_dir() and time.time() - path.stat().st_mtime > UNUSED_SECONDS
+        if old and path != new and [file.name for file in path.iterdir()] == [f"{build.MODULE}.so"]:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -26,10 +27,13 @@ def check(environ: Mapping[str, str] | None = None) -> None:
 
 
 def _cpuset() -> set[int]:
-    """CPUs of the container: a rank is pinned to some of them already, its worker may use others."""
+    """Return the CPUs of the container: a rank is pinned to some of them already, its worker may use others."""
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
         return os.sched_getaffinity(0)
+    except OSError:  # forbidden, or numbers of a machine that is only shown in part
+        return before
     finally:
-        os.sched_setaffinity(0, before)
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, before)
