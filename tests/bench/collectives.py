@@ -1,7 +1,8 @@
 """All-reduces and training steps over gloo and over oneCCL, in one run: `make bench-collectives`. Needs root.
 
-Ranks are pinned, one core each; four ranks share two cores where there are no more. Contestants take turns, and
-what counts are the ratios of a round, given as median and range. Writes COLLECTIVES.md beside this file.
+Ranks are pinned, one core each; four ranks share two cores where there are no more, and ranks of different nodes share
+none. Contestants take turns, and what counts are the ratios of a round, given as median and range. Writes
+COLLECTIVES.md beside this file.
 """
 
 from __future__ import annotations
@@ -42,28 +43,30 @@ def launch(size: int, *, namespaces: Sequence[str] = (), nodes: int = 1, **setti
     Args:
         size: ranks.
         namespaces: one for each rank, else all are in this one.
-        nodes: how many nodes to tell the ranks that they are on.
+        nodes: how many nodes to tell the ranks that they are on, each of which has its part of the cores.
         settings: of collectives_rank.py.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     cpus = sorted(os.sched_getaffinity(0))
-    local = size // nodes
+    local, part = size // nodes, max(1, len(cpus) // nodes)
     processes = []
     for rank in range(size):
+        node, local_rank = divmod(rank, local)
+        mine = [cpus[(node * part + other % part) % len(cpus)] for other in range(local)]
         one = {
             **settings,
             "rank": rank,
             "size": size,
             "port": port,
-            "core": cpus[rank % len(cpus)],
-            "local_rank": rank % local,
+            "core": mine[local_rank],
+            "local_rank": local_rank,
             "local_size": local,
-            "workers": [cpus[(rank - rank % local + other) % len(cpus)] for other in range(local)],
+            "workers": mine,
             "address": link.ADDRESSES[0] if namespaces else "127.0.0.1",
             "interface": link.INTERFACE if namespaces else "lo",
-            "environment": {**settings.get("environment", {}), "CPUFINETUNE_NODE": str(rank // local)},
+            "environment": {**settings.get("environment", {}), "CPUFINETUNE_NODE": str(node)},
         }
         command = [*(link.inside(namespaces[rank]) if namespaces else []), sys.executable, str(RANK), json.dumps(one)]
         quiet = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
@@ -86,8 +89,9 @@ def all_reduces(rounds: int, repeats: int) -> list[str]:
         "oneCCL, 2 ranks in shared memory": {"size": 2, "backend": "ccl"},
         "gloo, 4 ranks": {"size": 4, "backend": "gloo"},
         "oneCCL, 4 ranks over TCP": {"size": 4, "backend": "ccl", "environment": FLAT},
-        "oneCCL, 4 ranks as 2 nodes of 2": {"size": 4, "backend": "ccl", "nodes": 2},
         "oneCCL, 4 ranks in shared memory": {"size": 4, "backend": "ccl"},
+        "gloo, 4 ranks on 2 nodes": {"size": 4, "backend": "gloo", "nodes": 2},
+        "oneCCL, 4 ranks on 2 nodes": {"size": 4, "backend": "ccl", "nodes": 2},
     }
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in contests}
     for _ in range(rounds):
@@ -105,7 +109,8 @@ def table(kind: str, rows: dict[str, list[dict[str, Any]]], keys: list[str]) -> 
     lines = [f"| {kind} | " + " | ".join(_size(int(key.split()[1])) for key in keys) + " |"]
     lines.append("|---" * (len(keys) + 1) + "|")
     for name, runs in rows.items():
-        peer = rows.get(f"gloo, {name.split(', ')[1].split()[0]} ranks")
+        what = name.split(", ")[1]
+        peer = rows.get(f"gloo, {what}", rows.get(f"gloo, {what.split()[0]} ranks"))
         cells = []
         for key in keys:
             cell = f"{median(run[key] for run in runs) * 1e3:.2f}"
