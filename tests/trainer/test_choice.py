@@ -22,6 +22,8 @@ RANK = Path(__file__).with_name("join_rank.py")
 LONGEST = 60.0
 # Seconds in which ranks must know what they use, whatever is wrong.
 LIMIT = 10.0
+# Torch asks for the name of each peer's address, and a name service that does not answer takes 10 s by default.
+QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "RES_OPTIONS": "timeout:1 attempts:1"}
 MISSING = Choice("gloo", "oneCCL is not installed")
 
 Join = Callable[..., list[dict[str, Any]]]
@@ -67,7 +69,7 @@ def join(ours: Choice, tmp_path: Path) -> Join:
                 insist=insist,
             )
             choice = other.choice if rank == 1 and other.choice is not None else ours
-            environment = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR", **(other.environment if rank == 1 else {})}
+            environment = {**os.environ, **QUIET, **(other.environment if rank == 1 else {})}
             command = [sys.executable, str(RANK), settings.encode(), choice.encode()]
             processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True))
         outputs = [process.communicate(timeout=LONGEST)[0] for process in processes]

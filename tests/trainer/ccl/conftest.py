@@ -55,8 +55,10 @@ class Rank:
 
     def ask(self, call: str, **arguments: Any) -> None:
         """Make a call; `answer` returns what came of it."""
-        self.stream.write(json.dumps({"call": call, "arguments": arguments}) + "\n")
-        self.stream.flush()
+        # A process that has ended is told of by the answer.
+        with contextlib.suppress(OSError):
+            self.stream.write(json.dumps({"call": call, "arguments": arguments}) + "\n")
+            self.stream.flush()
 
     def answer(self) -> dict[str, Any]:
         """Return the value or the error of a call, and the seconds that it took."""
@@ -173,6 +175,7 @@ class Zygote:
     extension: Path
     process: subprocess.Popen[str] = field(init=False)
     started: int = 0
+    pids: set[int] = field(default_factory=set)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -214,6 +217,7 @@ class Zygote:
             for number in range(size):
                 log = self.folder / f"{self.started}-{number}.log"
                 pid = self.request(fork={"rank": number, "address": address, "log": str(log)})
+                self.pids.add(pid)
                 connection, _ = listener.accept()
                 connection.settimeout(None)
                 with connection:
@@ -274,7 +278,6 @@ def start(zygote: Zygote) -> Iterator[Callable[[int, str], World]]:
 
 
 @pytest.fixture
-def left_behind() -> Callable[[], set[str]]:
-    """What is in /dev/shm that was not there before the test."""
-    before = {path.name for path in SHARED_MEMORY.iterdir()}
-    return lambda: {path.name for path in SHARED_MEMORY.glob("cpufinetune-*")} - before
+def left_behind(zygote: Zygote) -> Callable[[], set[str]]:
+    """What is in /dev/shm that one of the ranks has made."""
+    return lambda: {path.name for pid in zygote.pids for path in SHARED_MEMORY.glob(f"cpufinetune-{pid}-*")}

@@ -17,7 +17,7 @@ TOPOLOGIES = [(2, "flat"), (2, "shared"), (4, "nodes")]
 @pytest.mark.parametrize("world", ["2-flat", "2-shared"], indirect=True)
 def test_groups_that_come_and_go_leave_nothing_behind(world: Any) -> None:
     before = world.call("failures.cycle", number=WARM)
-    after = world.call("failures.cycle", number=CYCLES)
+    after = world.call("failures.cycle", number=CYCLES, settled=[one["threads"] for one in before])
     for first, last in zip(before, after, strict=True):
         print(f"{world.described}: {first} before, {last} after {CYCLES} cycles")
         assert last["threads"] <= first["threads"]

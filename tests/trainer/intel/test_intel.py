@@ -98,7 +98,7 @@ def stopped_early(run: Any) -> dict[str, Any]:
 def test_a_checkpoint_is_that_of_a_run_without(trained: dict[str, Any], content: Any, start: Any) -> None:
     run = start(content(intel="On", maxSteps=400), name="stopped")
     stopped_early(run)
-    (path,) = run.output.glob("checkpoints/step-*/model.safetensors")
+    path = max(run.output.glob("checkpoints/step-*/model.safetensors"))
     assert tensors(path) == tensors(trained["Off"].output / "model" / "model.safetensors")
 
 

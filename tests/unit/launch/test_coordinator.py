@@ -188,7 +188,7 @@ def test_a_node_that_comes_late_to_a_failed_job_is_waited_for(patience: float) -
         cause = Cause(kind="Permanent", node=0, time=0.0, reason="MissingColumn", message="no column")
         first = asyncio.create_task(Member(UnfitCrew(cause), scene.members[0].link, TOKEN).run())
         assert await first == ExitCode.BAD_INPUT
-        await asyncio.sleep(0.05)
+        await asyncio.wait({scene.serving}, timeout=0.05 if patience else 20)
         there = not scene.serving.done()
         if there:
             assert await scene.join(1) == ExitCode.BAD_INPUT
@@ -217,8 +217,7 @@ def test_a_node_that_dies_over_its_preparation_uses_up_the_retries() -> None:
     async def act(scene: Scene) -> Finish:
         for _ in range(2):
             dying = scene.join(1)
-            await scene.until(lambda: not scene.coordinator.missing() or scene.members[1].connected)
-            await asyncio.sleep(0.05)
+            await scene.until(lambda: 1 not in scene.coordinator.missing())
             dying.cancel()
             await asyncio.gather(dying, return_exceptions=True)
             await scene.until(lambda: 1 in scene.coordinator.missing())

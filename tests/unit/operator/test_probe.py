@@ -55,7 +55,7 @@ async def probing(
 ) -> AsyncIterator[Prober]:
     server = await asyncio.start_server(pod.serve, "127.0.0.1", 0)
     monkeypatch.setattr(names, "PORT_REPORT", server.sockets[0].getsockname()[1])
-    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.3 if pod.answer is None else 10)
     prober = Prober(POLL, heard, lambda _: None)
     task = asyncio.create_task(prober.run())
     prober.aim(KEY, make.active(pods=(make.pod(ip="127.0.0.1"),), polling=True))

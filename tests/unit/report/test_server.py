@@ -106,7 +106,7 @@ def test_a_client_that_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPat
     def deaf(address: Address) -> int:
         with socket.create_connection(address, timeout=10) as client:
             client.sendall(get("/large"))
-            time.sleep(1)
+            time.sleep(3)
             received = 0
             with contextlib.suppress(ConnectionResetError):
                 while part := client.recv(1 << 20):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.trainer.ccl.ranks.context import Context
 
 LARGE = 3 << 20  # elements: several chunks of a message, which are on their way at once
+SETTLES = 10.0  # seconds
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = 0x4000 | 0x40000
 SHARED_MEMORY = b"/dev/shm"
@@ -158,12 +159,18 @@ def same_shared_memory(context: Context, pid: int) -> None:
             raise OSError(ctypes.get_errno(), "the mount namespace cannot be entered")
 
 
+def threads() -> int:
+    """Count this process's."""
+    return len(list(OWN_THREADS.iterdir()))
+
+
 def resources() -> dict[str, int]:
     """Return what a leak would show in."""
-    segments = [path.name for path in Path("/dev/shm").glob("cpufinetune-*")]  # noqa: S108 - that is where it is
+    # The name of a segment begins with the process that made it.
+    segments = list(Path("/dev/shm").glob(f"cpufinetune-{os.getpid()}-*"))  # noqa: S108 - that is where it is
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return {
-        "threads": len(list(OWN_THREADS.iterdir())),
+        "threads": threads(),
         "files": len(list(OWN_FILES.iterdir())),
         "maps": Path("/proc/self/maps").read_text(encoding="utf-8").count("/dev/shm/cpufinetune"),  # noqa: S108
         "segments": len(segments),
@@ -171,8 +178,11 @@ def resources() -> dict[str, int]:
     }
 
 
-def cycle(context: Context, number: int) -> dict[str, int]:
-    """Form a group and leave it again, many times; return the resources in use at the end."""
+def cycle(context: Context, number: int, settled: list[int] | None = None) -> dict[str, int]:
+    """Form a group and leave it again, many times; return the resources in use at the end.
+
+    Threads end by themselves a little later, and are waited for until there are as many as `settled` says by rank.
+    """
     for _ in range(number):
         group: Any = distributed.new_group(backend="ccl")
         tensor = torch.ones(100_000)
@@ -180,8 +190,10 @@ def cycle(context: Context, number: int) -> dict[str, int]:
         assert tensor[0] == context.size
         distributed.destroy_process_group(group)
     distributed.barrier()
-    # Threads that end by themselves.
     time.sleep(0.3)
+    deadline = time.monotonic() + SETTLES
+    while settled and threads() > settled[context.rank] and time.monotonic() < deadline:
+        time.sleep(0.05)
     return resources()
 
 
