@@ -163,3 +163,25 @@ def test_nothing_of_a_killed_run_stays_behind(content: dict[str, Any], start: An
     while any(map(lives, pids)):
         assert time.monotonic() < deadline, "ranks outlive their launcher"
         time.sleep(0.05)
+
+
+def test_sigterm_during_a_long_evaluation_is_obeyed_at_once_and_nothing_is_lost(
+    demo: Path, small_data: Path, document: Callable[..., dict[str, Any]], start: Any
+) -> None:
+    # Half of the documents, over several seconds.
+    training = {"maxSteps": 4, "evaluateEvery": 2, "checkpointEvery": 1000}
+    job = document(demo / "minilm", small_data, nodes=2, training=training)
+    job["spec"]["dataset"]["validationFraction"] = 0.5
+    run = start(job, name="evaluating")
+    run.wait_for(is_phase("Evaluate"), "an evaluation")
+    # One rank alone, as when one pod is evicted: the other hears of it.
+    os.kill(run.pid("cft-rank-1"), signal.SIGTERM)
+    stopped = run.wait_for(lambda event: event["event"] == "Checkpointed", "a checkpoint")
+    assert stopped["step"] == 2
+    assert run.end() == 143, run.log
+    assert not [event for event in run.events() if event["event"] == "Evaluation"]
+
+    again = start(job, name="evaluating")
+    assert again.end() == 0, again.log
+    assert again.report["setup"]["resumedFromStep"] == 2
+    assert [entry["step"] for entry in again.report["evaluations"] if entry["split"] == "validation"] == [2, 4]

@@ -30,6 +30,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 # For the first sum, of sixteen bytes: the ranks have just met.
 PROOF_TIMEOUT = timedelta(minutes=2)
 LEAVE_TIMEOUT = timedelta(seconds=10)
+STOP = "stop"
 
 
 def join(settings: RankSettings) -> Choice:
@@ -182,6 +183,16 @@ def verify(rank: int, world_size: int) -> None:
     expected = torch.tensor([world_size * (world_size + 1) / 2, world_size], dtype=torch.float64)
     if not torch.equal(probe, expected):
         raise AttemptError("WrongSum", f"all-reduce gave {probe.tolist()} instead of {expected.tolist()}")
+
+
+def asked_to_stop(*, mine: bool) -> bool:
+    """Tell all ranks of this attempt that this one was asked to stop, or hear it of another; waits for nobody."""
+    if not distributed.is_initialized():
+        return mine
+    store = distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - every attempt has its own
+    if mine:
+        store.set(STOP, "")
+    return mine or bool(store.check([STOP]))
 
 
 def part() -> None:

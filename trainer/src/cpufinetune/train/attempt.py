@@ -69,11 +69,11 @@ class Attempt:
         """Take the best weights, test them, and let rank 0 write the model folder."""
         trainer = self.trainer
         _take_best(trainer)
-        test = trainer.prepared.split("test")
         metrics = dict(trainer.progress.best_metrics)
-        if test is not None:
+        if "test" in trainer.prepared.samples:
             trainer.emit.phase("Evaluate")
-            found = trainer.measure(test)
+        found = trainer.measure("test")
+        if found is not None:
             trainer.report_evaluation("test", found, best=False)
             metrics = trainer.primary_first(found.metrics)
         trainer.emit.resources()
@@ -123,9 +123,9 @@ def _take_best(trainer: Trainer) -> None:
         return
     # Only after falling back to an earlier checkpoint whose best was overtaken since.
     trainer.best.warn("the best weights are gone; the last ones are kept")
-    validation = trainer.prepared.split("validation")
-    if validation is not None:
-        trainer.progress.best_metrics = trainer.primary_first(trainer.measure(validation).metrics)
+    found_anew = trainer.measure("validation")
+    if found_anew is not None:
+        trainer.progress.best_metrics = trainer.primary_first(found_anew.metrics)
 
 
 def open_attempt(job: Job, settings: RankSettings, emit: Emitter, backend: Choice) -> Attempt:

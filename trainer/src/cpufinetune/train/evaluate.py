@@ -44,28 +44,34 @@ def evaluate(
     world_size: int,
     precision: Callable[[], AbstractContextManager[Any]],
     beat: Callable[[], None],
-) -> Evaluated:
-    """Measure `model` on `split`; every rank gets the same result.
+    asked: Callable[[], bool] = lambda: False,
+) -> Evaluated | None:
+    """Measure `model` on `split`; every rank gets the same result, None if some rank was asked to stop meanwhile.
 
     `model` is the bare one, not its gradient-averaging wrapper; `positive` is the label whose F1 is reported for two
-    classes; `precision` gives the autocast context; `beat` is called after each batch.
+    classes; `precision` gives the autocast context; `beat` and `asked`, which tells whether to stop, are called after
+    each batch.
     """
     started = time.perf_counter()
     was_training = model.training
     model.eval()
-    own = np.zeros(classes * classes + 1)
+    own, stopped = np.zeros(classes * classes + 1), False
     with torch.inference_mode():
         for samples in plan_evaluation(split.lengths, BATCH, world_size, rank):
             with precision():
                 own += _count(model, split.batch(samples, pad_token), classes)
             beat()
+            if stopped := asked():
+                break
     model.train(was_training)
-    totals = torch.from_numpy(own)
+    totals = torch.from_numpy(np.append(own, float(stopped)))
     if world_size > 1:
         distributed.all_reduce(totals)
-    summed = totals[:-1].numpy().round().astype(np.int64).reshape(classes, classes)
+    if totals[-1] > 0:
+        return None
+    summed = totals[:-2].numpy().round().astype(np.int64).reshape(classes, classes)
     metrics = measure(summed, positive)
-    metrics["loss"] = float(totals[-1]) / max(1, len(split))
+    metrics["loss"] = float(totals[-2]) / max(1, len(split))
     return Evaluated(metrics, len(split), time.perf_counter() - started)
 
 

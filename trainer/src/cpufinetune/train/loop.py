@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
+from cpufinetune.comms import group
 from cpufinetune.errors import Interrupted, JobError
 from cpufinetune.report.events import Checkpointed, Evaluation, Heartbeat, Step
 from cpufinetune.train import batching, state
@@ -17,11 +18,12 @@ from cpufinetune.train.evaluate import Evaluated, evaluate, forward
 from cpufinetune.train.schedule import learning_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cpufinetune.comms.gradients import GradientSync
     from cpufinetune.job.document import Spec
     from cpufinetune.train.checkpoint.store import CheckpointStore
     from cpufinetune.train.data.prepare import Prepared
-    from cpufinetune.train.data.store import Split
     from cpufinetune.train.emit import Emitter
     from cpufinetune.train.model.build import Built
     from cpufinetune.train.precision import Chosen
@@ -59,25 +61,26 @@ class Trainer:
         """
         self.emit.phase("Train")
         self.sync.wrapped.train()
-        validation = self.prepared.split("validation")
         self._mark = time.perf_counter()
-        while self.progress.step < self.plan.schedule.total_steps:
+        # An earlier attempt was stopped before or while it evaluated.
+        stopping = self.progress.unevaluated and not self._validate()
+        while not stopping and not self._done():
             stopping = self.take_step()
-            done = self.progress.step == self.plan.schedule.total_steps
-            if validation is not None and self._evaluation_due(done=done):
-                self._validate(validation)
-            if stopping or done or self._checkpoint_due():
+            self.progress.unevaluated = self._evaluation_due()
+            if self.progress.unevaluated and not stopping:
+                stopping = not self._validate()
+            if stopping or self._done() or self._checkpoint_due():
                 self._checkpoint()
-            if stopping and not done:
-                raise Interrupted("Interrupted", f"stopped after step {self.progress.step}; a checkpoint was written")
+        if stopping and (self.progress.unevaluated or not self._done()):
+            raise Interrupted("Interrupted", f"stopped after step {self.progress.step}; a checkpoint was written")
 
     def take_step(self) -> bool:
         """Take one optimizer step; return whether some rank was asked to stop."""
         step = self.progress.step
         cpu = time.process_time()
         rate = learning_rate(self.spec.training, step, self.plan.schedule.total_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
         share = self.plan.share(step)
         # For dropout that is not ours: nothing random may depend on what was before this step.
         torch.manual_seed(hash((self.spec.training.seed, step, self.rank)))
@@ -139,19 +142,25 @@ class Trainer:
         distributed.all_reduce(together)
         return float(together[0]), bool(together[1] > 0)
 
-    def _evaluation_due(self, *, done: bool) -> bool:
+    def _done(self) -> bool:
+        return self.progress.step == self.plan.schedule.total_steps
+
+    def _evaluation_due(self) -> bool:
         every = self.spec.training.evaluate_every
-        if every == "Never":
+        if every == "Never" or "validation" not in self.prepared.samples:
             return False
         steps = self.plan.schedule.steps_per_epoch if every == "Epoch" else int(every)
-        return done or self.progress.step % steps == 0
+        return self._done() or self.progress.step % steps == 0
 
     def _checkpoint_due(self) -> bool:
         every = self.spec.training.checkpoint_every
         return every > 0 and self.progress.step % every == 0
 
-    def measure(self, split: Split) -> Evaluated:
-        """Evaluate the model as it is on all ranks."""
+    def measure(self, name: str, asked: Callable[[], bool] = lambda: False) -> Evaluated | None:
+        """Evaluate the model as it is on all ranks; None if there is no such split, or some rank was asked to stop."""
+        split = self.prepared.split(name)
+        if split is None:
+            return None
         return evaluate(
             self.built.model,
             split,
@@ -162,15 +171,20 @@ class Trainer:
             world_size=self.world_size,
             precision=self.precision.context,
             beat=lambda: self.emit.send(Heartbeat),
+            asked=asked,
         )
 
     def _positive(self) -> int:
         wanted = self.spec.task.positive_label
         return self.prepared.labels.names.index(wanted) if wanted is not None else 1
 
-    def _validate(self, split: Split) -> None:
+    def _validate(self) -> bool:
+        """Evaluate on the validation split and keep the best weights; return whether nobody was asked to stop."""
         self.emit.phase("Evaluate")
-        found = self.measure(split)
+        found = self.measure("validation", lambda: group.asked_to_stop(mine=self.stop))
+        if found is None:
+            return False
+        self.progress.unevaluated = False
         metrics = self.primary_first(found.metrics)
         value = next(iter(metrics.values()))
         best = self.progress
@@ -186,6 +200,7 @@ class Trainer:
             self._meet()
         self.report_evaluation("validation", found, best=better)
         self._resume_clock()
+        return True
 
     def primary_first(self, metrics: dict[str, float]) -> dict[str, float]:
         """Return the metrics with the one that chooses the best model in front."""

@@ -17,13 +17,17 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(slots=True)
 class RunState:
-    """Everything but tensors: `step` optimizer steps are done. Batches and dropout follow from it and the seed."""
+    """Everything but tensors: `step` optimizer steps are done. Batches and dropout follow from it and the seed.
+
+    `unevaluated` says that the evaluation due after them was cut short.
+    """
 
     step: int = 0
     best_metric: float | None = None
     best_step: int | None = None
     best_metrics: dict[str, float] = field(default_factory=dict)
     intel: bool | None = None
+    unevaluated: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return JSON values."""
