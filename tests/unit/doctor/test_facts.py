@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cpufinetune.comms.ccl import build, locate
 from cpufinetune.cores import Feature, read
 from cpufinetune.doctor import kernel, network, software
 from cpufinetune.doctor.facts import Interface, Throttling, Torch
@@ -162,6 +163,16 @@ def test_variables_that_fit_another_machine_are_told_with_their_cure() -> None:
     assert found.misfit == "FI_TCP_IFACE is nope0, which does not exist here"
     assert found.misfit_cure.startswith("use ")
     assert not software.ccl({"FI_TCP_IFACE": "lo"}).misfit
+
+
+def test_a_backend_that_came_along_needs_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / build.key(locate.find()) / f"{build.MODULE}.so"
+    path.parent.mkdir()
+    path.touch()
+    monkeypatch.setattr(build, "PREBUILT", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")
+    found = software.ccl({})
+    assert (found.built, found.refusal, found.unwritable) == (True, "", "")
 
 
 def test_a_place_for_the_backend_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

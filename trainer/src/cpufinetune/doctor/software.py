@@ -93,11 +93,14 @@ def ccl(environ: Mapping[str, str]) -> Ccl:
         return replace(told, refusal=_message(error), cure=getattr(error, "fix", ""))
     told = replace(told, version=found.version, source=found.source, headers=found.include is not None)
     try:
-        built, folder = build.built(found) is not None, build.cache()
+        # One that came along needs no folder.
+        if build.built(found) is not None:
+            return replace(told, built=True)
+        folder = build.cache()
     # No torch to name the build after, or a home that does not exist or is another user's.
     except (CpuFineTuneError, OSError, RuntimeError) as error:
         return replace(told, refusal=_message(error), cure=getattr(error, "fix", ""))
-    return replace(told, built=built, unwritable="" if _writable(folder) else str(folder))
+    return replace(told, unwritable="" if _writable(folder) else str(folder))
 
 
 def _writable(folder: Path) -> bool:
