@@ -172,7 +172,7 @@ def pods(
     made: list[Pods] = []
 
     def make(family: int = 4, without_model: int | None = None, **changes: Any) -> Pods:
-        training = {"maxSteps": STEPS, "evaluateEvery": 50, "checkpointEvery": 20, "learningRate": 1e-3}
+        training = {"epochs": 3, "maxSteps": STEPS, "evaluateEvery": 50, "checkpointEvery": 20, "learningRate": 1e-3}
         content = document(small_model, small_data, **{"nodes": 2, "training": training} | changes)
         content["metadata"] |= {"namespace": "ml", "uid": "uid-1"}
         content["spec"]["model"] = {"claim": "models", "path": "small"}
