@@ -227,6 +227,7 @@ def test_the_schedule_reaches_the_optimizer(
     assert rates == pytest.approx([1e-3 * factor for factor in factors])
 
 
+# Step 24 is followed by an evaluation, in which the run is stopped.
 RECIPE = {"maxSteps": 50, "evaluateEvery": 12, "checkpointEvery": 10, "learningRate": 1e-3}
 
 
@@ -237,7 +238,7 @@ def interrupted(content: Document, train_here: Any, folder: Path) -> Any:
     assert outcome.code == INTERRUPTED
     assert not outcome.half_written()
     kept = sorted(path.name for path in (outcome.output / "checkpoints").glob("step-*"))
-    assert kept == ["step-00000020", "step-00000025"]
+    assert kept == ["step-00000020", "step-00000024"]
     return outcome
 
 
@@ -266,7 +267,7 @@ def test_a_resumed_run_ends_with_the_same_weights(
     make: Callable[..., Document], undisturbed: Any, train_here: Any, tmp_path: Path
 ) -> None:
     interrupted(make(training=RECIPE), train_here, tmp_path)
-    assert_resumed(train_here(make(training=RECIPE), tmp_path), 25, undisturbed)
+    assert_resumed(train_here(make(training=RECIPE), tmp_path), 24, undisturbed)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
@@ -279,10 +280,10 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(  # noqa: PLR0917 - 
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     stopped = interrupted(make(training=RECIPE), train_here, tmp_path)
-    damaged = stopped.output / "checkpoints" / "step-00000025" / file
+    damaged = stopped.output / "checkpoints" / "step-00000024" / file
     os.truncate(damaged, damaged.stat().st_size // 2)
     assert_resumed(train_here(make(training=RECIPE), tmp_path), 20, undisturbed)
-    assert "warning: checkpoint step-00000025 is damaged and skipped: " in capsys.readouterr().out
+    assert "warning: checkpoint step-00000024 is damaged and skipped: " in capsys.readouterr().out
 
 
 def test_the_checkpoint_of_another_job_is_refused_and_kept(
@@ -293,7 +294,7 @@ def test_the_checkpoint_of_another_job_is_refused_and_kept(
     failure = other.one("Failure")
     assert other.code == BAD_INPUT
     assert (failure.kind, failure.reason) == ("Permanent", "OtherJob")
-    assert "checkpoints/step-00000025 is a checkpoint of another" in failure.message
+    assert "checkpoints/step-00000024 is a checkpoint of another" in failure.message
     assert failure.fix == "use another output folder, or --overwrite to start anew"
     assert not other.half_written()
-    assert train_here(make(training=RECIPE), tmp_path).one("Setup").resumed_from_step == 25
+    assert train_here(make(training=RECIPE), tmp_path).one("Setup").resumed_from_step == 24
