@@ -179,7 +179,7 @@ def test_jobs_of_a_burst_have_one_of_each_child_also_if_the_operator_ended_in_it
             if how == "asked":
                 code, seconds = operator.terminate()
                 assert code == 0
-                assert seconds < 20
+                assert seconds < 5
         found = {name: outlived.children(name) for name in jobs}
         print("children when", how, "to end:", sorted(map(len, found.values())))
         before |= found
@@ -197,6 +197,6 @@ def test_jobs_are_deleted_and_their_children_collected_while_no_operator_runs(
 ) -> None:
     name = "killed-0"
     command = ("delete", "cft", name, "--namespace", NAMESPACE)
-    assert until("kubectl returns", lambda: apiserver.kubectl.attempt(*command).returncode == 0) < 20
+    assert until("kubectl returns", lambda: apiserver.kubectl.attempt(*command).returncode == 0) < 3
     assert not outlived.has(name)
     until("its children are gone", lambda: not outlived.objects(name), 60)

@@ -66,8 +66,7 @@ def test_a_limited_link_is_as_slow_as_it_was_told(broken: Cluster) -> None:
         rate = stream(broken, send, receive)
     finally:
         network.unlimit(node)
-    # A busy machine may be slower, never faster.
-    assert 2 < rate < 22
+    assert 10 < rate < 22
 
 
 def stream(cluster: Cluster, server: str, client: str) -> float:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from localcluster.process import lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-# Seconds from SIGKILL to the next step: as a rule, and when the machine is busy with something else.
-RESTART_GOAL, LONGEST_RESTART = 5.0, 20.0
+RESTART_GOAL = 5.0  # seconds from SIGKILL to the next step
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -79,13 +78,10 @@ def test_killed_anywhere_the_run_recovers_within_seconds_and_ends_with_the_same_
 
     report = run.report
     assert len(report["restarts"]) == len(kills), run.log
-    steps = []
     for what, killed in kills:
         stages = after_kill(run.events(), killed)
-        steps.append(stages["step"])
         print(f"killed during {what}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items()))
-    assert median(steps) < RESTART_GOAL
-    assert max(steps) < LONGEST_RESTART
+        assert stages["step"] < RESTART_GOAL
     causes = [attempt["causes"] for attempt in report["attempts"]][: len(kills)]
     assert all(any(cause["kind"] == "Signal" for cause in one) for one in causes)
     assert report["result"]["checksum"] == undisturbed.report["result"]["checksum"]
@@ -145,21 +141,13 @@ def test_a_launcher_that_dies_comes_back_as_a_newcomer(content: dict[str, Any], 
     assert run.report["setup"]["resumedFromStep"] in {20, 40}
 
 
-def lives(pid: int) -> bool:
-    """Whether a process is there and no zombie, which some first processes never reap."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def test_nothing_of_a_killed_run_stays_behind(content: dict[str, Any], start: Any) -> None:
     run = start(content, name="orphaned")
     run.wait_for(is_step(3), "step 3")
     pids = [run.pid("cft-rank-0"), run.pid("cft-rank-1")]
     run.process.kill()
     run.process.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 5
     while any(map(lives, pids)):
         assert time.monotonic() < deadline, "ranks outlive their launcher"
         time.sleep(0.05)

@@ -204,6 +204,11 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
+def lives(pid: int) -> bool:
+    """Whether a process is there and no zombie, which some first processes never reap."""
+    return _started(pid) is not None
+
+
 def _started(pid: int) -> str | None:
     """Start time of a living process in clock ticks since boot; zombies do not count."""
     try:

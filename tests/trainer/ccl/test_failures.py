@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 SOON = 10.0  # seconds
-AT_ONCE = 5.0
+AT_ONCE = 4.0
 SHORT = 6.0  # what a group waits for a peer, to form and in an operation
-UP = SHORT + 6.0
+UP = SHORT + 1.0
 SILENCE = 12.0  # a stopped rank 0 takes the store along, whose silence is noticed after 8
 WITHIN_CALL = 0.5
 LATE = 5.0  # a rank that has left is noticed after 2
@@ -52,7 +52,7 @@ def assert_told(answers: dict[int, Any], rank: int, seconds: float) -> None:
 def assert_ends_well(world: Any, ranks: list[int]) -> None:
     """The ranks can leave a group that has failed, and their processes end by themselves."""
     answers = world.attempt("context.leave", only=ranks)
-    assert all("error" not in answer and answer["seconds"] < SOON for answer in answers.values()), answers
+    assert all("error" not in answer and answer["seconds"] < AT_ONCE for answer in answers.values()), answers
     since = time.monotonic()
     assert world.end(ranks) == [0] * len(ranks), world.ranks[ranks[0]].output()
     assert time.monotonic() - since < SOON

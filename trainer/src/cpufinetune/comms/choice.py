@@ -57,7 +57,7 @@ class Choice:
     def write(self, scratch: Path) -> None:
         """Leave it for the ranks of this node."""
         scratch.mkdir(parents=True, exist_ok=True)
-        # Simulated nodes share the folder, and one may read while another writes.
+        # Simulated nodes share the folder: one may read or write while another writes, so each has a name of its own.
         whole = scratch / f".{FILE}-{os.getpid()}"
         whole.write_text(self.encode(), encoding="utf-8")
         whole.replace(scratch / FILE)
@@ -81,6 +81,18 @@ SINGLE = Choice("none", "a single rank")
 ASKED = Choice("gloo", "asked for")
 
 
+def settled(wanted: Backend, world_size: int) -> Choice | None:
+    """Return the choice where there is nothing to find out.
+
+    Args:
+        wanted: the job's `spec.node.backend`.
+        world_size: ranks of the job; a single one needs no collectives.
+    """
+    if world_size == 1:
+        return SINGLE
+    return ASKED if wanted == "Gloo" else None
+
+
 def outlook(wanted: Backend, world_size: int) -> Choice:
     """Return what is to be expected, and why, without trying it.
 
@@ -91,10 +103,9 @@ def outlook(wanted: Backend, world_size: int) -> Choice:
     Raises:
         CclError: the job insists on oneCCL, and there is none to be used.
     """
-    if world_size == 1:
-        return SINGLE
-    if wanted == "Gloo":
-        return ASKED
+    told = settled(wanted, world_size)
+    if told is not None:
+        return told
     otherwise = "the job fails" if wanted == "CCL" else "gloo"
     try:
         surroundings.check()

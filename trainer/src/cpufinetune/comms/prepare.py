@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cpufinetune.comms.ccl import backend, build, locate, selftest, surroundings
 from cpufinetune.comms.ccl import compile as compiling
 from cpufinetune.comms.ccl.locate import CclError
-from cpufinetune.comms.choice import ASKED, OFFICIAL, OURS, SINGLE, Choice, binding_version, insisted, official
+from cpufinetune.comms.choice import OFFICIAL, OURS, Choice, binding_version, insisted, official, settled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,12 +42,13 @@ class Search:
             world_size: ranks of the job; a single one needs no collectives.
             scratch: folder of the node, for the result.
         """
-        if world_size == 1 or wanted == "Gloo":
-            choose(wanted, world_size, scratch).write(scratch)
+        told = settled(wanted, world_size)
+        if told is not None:
+            told.write(scratch)
             return cls(None, wanted, scratch)
         pid = os.fork()
         if pid == 0:
-            os._exit(_look(wanted, world_size, scratch))
+            os._exit(_look(scratch))
         return cls(pid, wanted, scratch)
 
     def check(self) -> None:
@@ -82,23 +83,19 @@ class Search:
         return True
 
 
-def _look(wanted: Backend, world_size: int, scratch: Path) -> int:
+def _look(scratch: Path) -> int:
     # If preparation ends early, for bad data, nobody waits for this.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        choose(wanted, world_size, scratch).write(scratch)
+        choose(scratch).write(scratch)
     except BaseException:  # noqa: BLE001 - a forked process must not return into its parent's code
         traceback.print_exc()
         return CRASHED
     return 0
 
 
-def choose(wanted: Backend, world_size: int, scratch: Path) -> Choice:
+def choose(scratch: Path) -> Choice:
     """Return what this node would use: the official binding, ours if it passes a test, or gloo."""
-    if world_size == 1:
-        return SINGLE
-    if wanted == "Gloo":
-        return ASKED
     first = official(build.torch_version(), binding_version())
     if isinstance(first, Choice):
         with contextlib.suppress(CclError):  # Ours may do where it fails.

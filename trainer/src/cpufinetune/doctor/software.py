@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from cpufinetune.comms.ccl import build, locate, surroundings
 from cpufinetune.comms.ccl.locate import CclError
+from cpufinetune.comms.choice import binding_version
 from cpufinetune.cores.cgroup import read_text
 from cpufinetune.doctor.facts import Ccl, Requirement, Software, Torch
 from cpufinetune.errors import CpuFineTuneError
+from cpufinetune.train import extension
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TRAINER = "trainer"
-IPEX = ("intel-extension-for-pytorch",)
-BINDINGS = ("oneccl-bind-pt", "oneccl-bindings-for-pytorch")
 ACCELERATORS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 OPENMP = ("libgomp*.so*", "libiomp5*.so*", "libomp*.so*")
 NEEDED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*>=\s*(?P<lowest>[0-9.]+)")
@@ -34,19 +34,17 @@ def read() -> Software:
     return Software(
         torch=_torch(),
         requirements=tuple(Requirement(name, lowest, version(name)) for name, lowest in needed.items()),
-        ipex=version(*IPEX),
-        bindings=version(*BINDINGS),
+        ipex=version(extension.PACKAGE),
+        bindings=binding_version(),
     )
 
 
-def version(*names: str) -> str | None:
-    """Return the version of the first of the packages that is installed, None if none is."""
-    for name in names:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+def version(name: str) -> str | None:
+    """Return the version of a package, None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def parse_requirements(lines: Iterable[str], extra: str) -> dict[str, str]:
